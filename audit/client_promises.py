@@ -11,18 +11,16 @@ from daybook.domain.jobs.job import Job
 class ClientPromise(Invariant):
     """Checked at the end, by SQL on the client records."""
 
-    relevant: ClassVar[str]
-    """Finds a row that the invariant applies to."""
-
+    relevant: ClassVar[str]  # Finds a row that the invariant applies to
     contradiction: ClassVar[str]
     reason: ClassVar[str]
     sets_seen = True
 
     def end(self) -> None:
-        witnesses = self.case.witnesses
-        if witnesses is not None:
-            self.seen = witnesses.first(self.relevant) is not None
-            if found := witnesses.first(self.contradiction):
+        client_records = self.case.client_records
+        if client_records is not None:
+            self.seen = client_records.first(self.relevant) is not None
+            if found := client_records.first(self.contradiction):
                 self.report(self.reason.format(*found))
 
 
@@ -62,9 +60,9 @@ class AcknowledgedIsInLog(ClientPromise):
 
     def end(self) -> None:
         super().end()
-        if self.case.witnesses is None:
+        if self.case.client_records is None:
             return
-        if found := self.case.witnesses.first(self.unexpected):
+        if found := self.case.client_records.first(self.unexpected):
             self.report(f"{found[0]} commands that no client sent, the first at {found[1]}")
 
 
@@ -132,11 +130,11 @@ class EffectKeys(ClientPromise):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self.kinds = () if case.witnesses is None else (Job.Claimed,)
+        self.kinds = () if case.client_records is None else (Job.Claimed,)
 
     def check(self, step: ReplayedEvent) -> str | None:
         life, claim = f"{step.after.id} {step.after.life}", step.event.claim_id.bytes
-        self.case.world.memory.add("life", claim, life, step.place, step.entry.position)
+        self.case.replay.facts.add("life", claim, life, step.index, step.entry.position)
         return None
 
 

@@ -37,8 +37,6 @@ class ClientReceipt(Struct, frozen=True, rename="camel"):
 
 
 class ObservedClaim(Struct, frozen=True, rename="camel"):
-    """A job as its worker received it."""
-
     job_id: UUID
     claim_id: UUID
     effect_key: str
@@ -50,20 +48,14 @@ class RecordLine(Struct, frozen=True, rename="camel"):
 
     type: Literal["invoke", "ok", "fail", "info"]
     key: str | None = None
-    fingerprint: str | None = None
-    """Equal for equal requests."""
-
+    fingerprint: str | None = None  # Equal for equal requests
     status: int | None = None
     code: str | None = None
     body: str | None = None
     command_id: UUID | None = None
     position: int | None = None
-    at_least: int | None = None
-    """The minimum position that a read asked for."""
-
-    shown: int | None = None
-    """The position of the state that it got."""
-
+    at_least: int | None = None  # The minimum position that a read asked for
+    shown: int | None = None  # The position of the state that it got
     claims: tuple[ObservedClaim, ...] = ()
 
     @property

@@ -15,10 +15,8 @@ TOLERANCE = timedelta(milliseconds=300)
 
 
 class ClockReading(Struct, frozen=True, gc=False):
-    """Time and index of an event."""
-
     at: datetime
-    place: int
+    index: int
 
 
 class Jumps:
@@ -28,19 +26,19 @@ class Jumps:
         self._known: list[tuple[int, Clock.Jumped]] = []
 
     def add(self, step: ReplayedEvent) -> None:
-        self._known.append((step.place, step.event))
+        self._known.append((step.index, step.event))
 
     def elapsed(self, began: ClockReading, ended: ClockReading) -> tuple[timedelta, int]:
         """Upper bound of the elapsed time, and the jumps that may lie between the two readings."""
         elapsed, count = ended.at - began.at, 0
-        for place, jump in self._known:
-            may_have_ended = ended.place > place or _is_near(ended.at, jump)
-            if began.place > place or not may_have_ended:
+        for index, jump in self._known:
+            may_have_ended = ended.index > index or _is_near(ended.at, jump)
+            if began.index > index or not may_have_ended:
                 continue
             count += 1
             seconds = timedelta(seconds=jump.seconds)
             # An event before it with a time of the new clock may lie on either side of the jump.
-            is_between = ended.place > place and not _is_near(began.at, jump)
+            is_between = ended.index > index and not _is_near(began.at, jump)
             elapsed -= seconds if is_between else min(seconds, timedelta(0))
         return elapsed, count
 
@@ -72,14 +70,14 @@ class LeasesDuringJumps(Invariant):
             return None
         one = step.entry.aggregate.int
         if isinstance(event, Job.Claimed):
-            self._claims[one] = ClockReading(event.at, step.place)
+            self._claims[one] = ClockReading(event.at, step.index)
             return None
         began = self._claims.pop(one, None)
         lease = step.before.lease
         if event.reason is not FailureReason.LEASE_EXPIRED or began is None or lease is None:
             return None
         self.seen = True
-        elapsed, jumps = self._jumps.elapsed(began, ClockReading(event.at, step.place))
+        elapsed, jumps = self._jumps.elapsed(began, ClockReading(event.at, step.index))
         length = lease.until - lease.started_at
         if event.lease_seconds is not None:
             length = timedelta(seconds=event.lease_seconds)

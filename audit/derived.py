@@ -50,17 +50,17 @@ class Tables(Invariant):
             assert self.case.service is not None, "only a database has copies"
             kind = copy.table.decider.state
             copied = {row.id: row for row in self.case.service.copied(copy)}
-            states = (current.state for current in self.case.world.live.values())
+            states = (current.state for current in self.case.replay.live.values())
             folded = {state.id: state for state in states if isinstance(state, kind)}
             for one in copied.keys() | folded.keys():
-                if one.int not in self.case.world.set_aside and not self._are_equal(
+                if one.int not in self.case.replay.set_aside and not self._are_equal(
                     copied.get(one), folded.get(one)
                 ):
                     return f"{kind.__name__} {one} was not the fold of its events here"
         return None
 
     def _are_equal(self, row: Any, state: Any) -> bool:
-        return _are_equal(row, state, has_jumped=self.case.world.jumped_at > LONG_AGO)
+        return _are_equal(row, state, has_jumped=self.case.replay.jumped_at > LONG_AGO)
 
     def end(self) -> None:
         service = self.case.service
@@ -68,12 +68,12 @@ class Tables(Invariant):
             return
         for one in service.unloadable:
             self.report(f"{one} has a row that cannot be loaded")
-        live, found = self.case.world.live, 0
+        live, found = self.case.replay.live, 0
         for row in service.rows():
             found += 1
-            if not self._are_equal(row, self.case.world.get(row.id)):
+            if not self._are_equal(row, self.case.replay.get(row.id)):
                 self.report(f"{type(row).__name__} {row.id} is not the fold of its events")
-        kinds = {table.decider.state for table in service.kept.tables}
+        kinds = {table.decider.state for table in service.stored.tables}
         missing = sum(type(one.state) in kinds for one in live.values()) - found
         if missing > 0:
             self.report(f"{missing} unfinished aggregates are in no table")
@@ -102,8 +102,8 @@ class Cursors(Invariant):
         super().__init__(case)
         self._cursors = case.service.cursors if case.service is not None else {}
         self._proofs = dict.fromkeys(self._cursors, FollowerRow())
-        mapper = case.world.mapper
-        models = case.service.kept.read_models if case.service is not None else ()
+        mapper = case.replay.mapper
+        models = case.service.stored.read_models if case.service is not None else ()
         self._topics = {
             one.name: mapper.known_topics if one.kinds is None else {*mapper.topics_of(one.kinds)}
             for one in models
@@ -159,7 +159,7 @@ class NothingStuck(Invariant):
         return None
 
     def end(self) -> None:
-        set_aside = self.case.world.set_aside
+        set_aside = self.case.replay.set_aside
         for step in self._open.values():
             if step.entry.aggregate.int in set_aside:
                 continue
@@ -172,7 +172,7 @@ class NothingStuck(Invariant):
                 self.seen = True
                 if self._is_stuck(job.lease.until, timedelta(seconds=job.lease_seconds)):
                     self.report(f"job {job.id} is still claimed after its lease expired")
-        self._report_idleness([one.state for one in self.case.world.live.values()])
+        self._report_idleness([one.state for one in self.case.replay.live.values()])
 
     def _report_idleness(self, states: list[Any]) -> None:
         """Reports work that the service does at once, without a request."""
@@ -189,8 +189,8 @@ class NothingStuck(Invariant):
 
     def _is_stuck(self, due_at: datetime, lease: timedelta) -> bool:
         tolerance = max(lease, GRACE_SECONDS) + SWEEP_SECONDS
-        calm_since = max(self.case.calm_since, self.case.world.jumped_at)
-        return self.case.world.now > max(due_at, calm_since + lease) + tolerance
+        calm_since = max(self.case.calm_since, self.case.replay.jumped_at)
+        return self.case.replay.now > max(due_at, calm_since + lease) + tolerance
 
 
 class Lag(Invariant):
@@ -201,9 +201,7 @@ class Lag(Invariant):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._cursors = case.service.cursors if case.service is not None else {}
-        self._behind: dict[str, ReplayedEvent] = {}
-        """The first event that each follower has not processed."""
-
+        self._behind: dict[str, ReplayedEvent] = {}  # First unprocessed event
         self.kinds = None if self._cursors else ()
 
     def check(self, step: ReplayedEvent) -> str | None:
@@ -215,7 +213,7 @@ class Lag(Invariant):
     def end(self) -> None:
         for name, step in self._behind.items():
             since = max(step.entry.recorded_at, self.case.calm_since)
-            if self.case.world.now > since + LAG_SECONDS_MAX:
+            if self.case.replay.now > since + LAG_SECONDS_MAX:
                 self.report_at(step, f"{name} has not processed it yet")
 
 

@@ -71,7 +71,7 @@ class ExportFile:
             yield from _decode_lines(self._path, file, Entry, only=wanted)
 
 
-class Earlier:
+class EarlierExport:
     """An earlier export of the same log, read in parallel."""
 
     def __init__(self, source: LogSource) -> None:

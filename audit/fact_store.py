@@ -47,8 +47,6 @@ Fact = tuple[bytes, str, int, int]
 
 
 class AggregateState(Struct, frozen=True, gc=False):
-    """An aggregate at the current position."""
-
     version: int = 0
     state: Any = None
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from daybook.audit.client_records import ClientRecords
-from daybook.audit.entries import Earlier
+from daybook.audit.entries import EarlierExport
 from daybook.audit.replayed_state import LONG_AGO, ReplayedEvent, ReplayedState
 from daybook.audit.service_database import ServiceDatabase
 from daybook.domain.event import Event
@@ -18,27 +18,21 @@ COMMIT_SECONDS_MAX = timedelta(seconds=5)
 class Verdict(StrEnum):
     VALID = "valid"
     INVALID = "invalid"
-    UNKNOWN = "unknown"
-    """The log has nothing that the invariant applies to."""
+    UNKNOWN = "unknown"  # The log has nothing that the invariant applies to
 
 
 class Violation(Struct, frozen=True):
     reason: str
-    place: int | None = None
-    """Index of the event; None if no single event is at fault."""
-
+    index: int | None = None  # Index of the event; None if no single event is at fault
     position: int | None = None
 
 
 class Case(Struct, frozen=True, eq=False, kw_only=True):
-    """The evidence of one audit."""
-
-    world: ReplayedState
-    earlier: Earlier | None = None
-    witnesses: ClientRecords | None = None
+    replay: ReplayedState
+    earlier: EarlierExport | None = None
+    client_records: ClientRecords | None = None
     service: ServiceDatabase | None = None
-    calm_since: datetime = LONG_AGO
-    """End of the last known fault: time limits count from then."""
+    calm_since: datetime = LONG_AGO  # End of the last known fault: time limits count from then
 
 
 class Invariant:
@@ -68,17 +62,17 @@ class Invariant:
     def may_continue(self, step: ReplayedEvent) -> bool:
         """Whether the rest of the event's command may lie beyond the end of an export, which may
         cut a command. A command is recorded within five seconds or not at all."""
-        end = self.case.world.now
+        end = self.case.replay.now
         return self.case.service is None and end <= step.entry.recorded_at + COMMIT_SECONDS_MAX
 
-    def report(self, reason: str, place: int | None = None, position: int | None = None) -> None:
+    def report(self, reason: str, index: int | None = None, position: int | None = None) -> None:
         """Keeps the earliest violation."""
         known = self.violation
-        if known is None or (place or 0) < (known.place or 0):
-            self.violation = Violation(reason, place, position)
+        if known is None or (index or 0) < (known.index or 0):
+            self.violation = Violation(reason, index, position)
 
     def report_at(self, step: ReplayedEvent, reason: str) -> None:
-        self.report(reason, step.place, step.entry.position)
+        self.report(reason, step.index, step.entry.position)
 
     def verdict(self) -> Verdict:
         if self.violation is not None:

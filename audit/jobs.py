@@ -102,8 +102,8 @@ class Fences(Invariant):
     def check(self, step: ReplayedEvent) -> str | None:
         event = step.event
         if isinstance(event, (Job.Claimed, Order.Claimed)):
-            memory, place = self.case.world.memory, step.place
-            memory.add("claim", event.claim_id.bytes, str(place), place, step.entry.position)
+            facts, index = self.case.replay.facts, step.index
+            facts.add("claim", event.claim_id.bytes, str(index), index, step.entry.position)
             return None
         lease = step.before.lease
         if lease is None:
@@ -113,7 +113,7 @@ class Fences(Invariant):
         return None
 
     def end(self) -> None:
-        if conflict := self.case.world.memory.first_conflict("claim"):
+        if conflict := self.case.replay.facts.first_conflict("claim"):
             self.report("its claim id was used before", *conflict)
 
 
@@ -187,17 +187,17 @@ class Chains(Invariant):
         if cause is None:
             return self._orphan(step)
         self.seen = True
-        completion, place = cause
-        self._completions[command_id] = completion, place + 1
+        completion, index = cause
+        self._completions[command_id] = completion, index + 1
         job = completion.after
-        if step.entry.aggregate != follow_up_id(job, place):
-            return f"it is not follow-up {place + 1} of job {job.id}, which its command completed"
+        if step.entry.aggregate != follow_up_id(job, index):
+            return f"it is not follow-up {index + 1} of job {job.id}, which its command completed"
         return None
 
     def end(self) -> None:
-        for completion, place in self._completions.values():
+        for completion, index in self._completions.values():
             if not self.may_continue(completion):
-                self._check_count((completion, place))
+                self._check_count((completion, index))
 
     def _check_count(self, ended: tuple[ReplayedEvent, int] | None) -> None:
         if ended is not None and ended[1] < ended[0].event.follow_ups_count:

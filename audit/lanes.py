@@ -9,7 +9,7 @@ from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job
 from daybook.domain.messages.operation import OPERATION, Operation
 
-Place = tuple[int, int]
+LanePosition = tuple[int, int]
 """Position of the event that entered the lane, and the job's number: jobs of one operation share
 its position."""
 
@@ -18,20 +18,20 @@ class LaneHistory:
     """The members of one lane, in order."""
 
     def __init__(self) -> None:
-        self._places: dict[UUID, Place] = {}
-        self._order: list[tuple[Place, UUID]] = []
+        self._positions: dict[UUID, LanePosition] = {}
+        self._order: list[tuple[LanePosition, UUID]] = []
 
-    def enter(self, one: UUID, place: Place) -> None:
-        self._places[one] = place
-        heappush(self._order, (place, one))
+    def enter(self, one: UUID, position: LanePosition) -> None:
+        self._positions[one] = position
+        heappush(self._order, (position, one))
 
     def leave(self, one: UUID) -> None:
-        self._places.pop(one, None)
+        self._positions.pop(one, None)
 
     @property
     def first(self) -> UUID | None:
         """Members that have left are removed when they reach the front."""
-        while self._order and self._places.get(self._order[0][1]) != self._order[0][0]:
+        while self._order and self._positions.get(self._order[0][1]) != self._order[0][0]:
             heappop(self._order)
         return self._order[0][1] if self._order else None
 
@@ -45,8 +45,7 @@ class Lanes(Invariant):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._lanes: dict[tuple[str, str | None], LaneHistory] = {}
-        self._accepted: dict[UUID, int] = {}
-        """Positions of operations that are pending."""
+        self._accepted: dict[UUID, int] = {}  # Positions of operations that are pending
 
     def check(self, step: ReplayedEvent) -> str | None:
         if isinstance(step.after, Operation):

@@ -28,12 +28,14 @@ class AppendOnly(Invariant):
     sets_seen = True
 
     def check(self, step: ReplayedEvent) -> str | None:
-        known = self.case.earlier.at(step.place) if self.case.earlier is not None else None
+        known = self.case.earlier.at(step.index) if self.case.earlier is not None else None
         self.seen |= known is not None
         return None if known in (None, step.entry) else "the earlier export has another event here"
 
     def end(self) -> None:
-        if self.case.earlier is not None and (known := self.case.earlier.at(self.case.world.count)):
+        if self.case.earlier is not None and (
+            known := self.case.earlier.at(self.case.replay.count)
+        ):
             self.report(f"position {known.position} of the earlier export is gone")
 
 
@@ -47,7 +49,7 @@ class Versions(Invariant):
         return None if version == expected else f"version {version} where {expected} must follow"
 
     def end(self) -> None:
-        if conflict := self.case.world.memory.first_conflict("beginning"):
+        if conflict := self.case.replay.facts.first_conflict("beginning"):
             self.report("version 1 of an aggregate that exists", *conflict)
 
 
@@ -65,7 +67,7 @@ class PositionsInOrder(Invariant):
         last, self._last = self._last, max(self._last, step.entry.position)
         if step.entry.position <= last:
             return f"it comes after position {last}"
-        known = self.case.earlier.at(step.place) if self.case.earlier is not None else None
+        known = self.case.earlier.at(step.index) if self.case.earlier is not None else None
         is_late = known is not None and step.entry.position < known.position
         return (
             "the earlier export goes beyond this position but lacks the event" if is_late else None
@@ -95,7 +97,7 @@ class Commands(Invariant):
     kinds = None
 
     def end(self) -> None:
-        if conflict := self.case.world.memory.first_conflict("command"):
+        if conflict := self.case.replay.facts.first_conflict("command"):
             self.report("another command was recorded under the same id before", *conflict)
 
 
@@ -108,8 +110,7 @@ class Causes(Invariant):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._last = 0
-        self._gaps: list[range] = []
-        """Unused positions up to the last: rolled-back transactions leave them."""
+        self._gaps: list[range] = []  # Rolled-back transactions leave them
 
     def check(self, step: ReplayedEvent) -> str | None:
         cause, position, last = step.entry.causation_id, step.entry.position, self._last
@@ -165,11 +166,11 @@ class Outcomes(Invariant):
         if trigger is not None and acted != self._last:
             self.seen, self._last = True, acted
             key, mark = f"{entry.actor} {trigger}".encode(), str(entry.command_id)
-            self.case.world.memory.add("outcome", key, mark, step.place, entry.position)
+            self.case.replay.facts.add("outcome", key, mark, step.index, entry.position)
         return None
 
     def end(self) -> None:
-        if conflict := self.case.world.memory.first_conflict("outcome"):
+        if conflict := self.case.replay.facts.first_conflict("outcome"):
             self.report("the same processor acted on the same trigger before", *conflict)
 
 
@@ -203,7 +204,7 @@ class Quarantined(Invariant):
 
     def end(self) -> None:
         for step in self._open.values():
-            if self.case.world.now > step.entry.recorded_at + QUARANTINE_SECONDS_MAX:
+            if self.case.replay.now > step.entry.recorded_at + QUARANTINE_SECONDS_MAX:
                 # Events of an aggregate that was set aside are not decoded, so there is no fault to
                 # name.
                 fault = step.fault or "set aside without quarantine.detected"
@@ -231,7 +232,6 @@ class Authors(Invariant):
 
 
 def _always_changed(state: Any) -> dict[str, Any]:
-    """The fields that every event changes."""
     return {"version": state.version, "updated_at": state.updated_at}
 
 

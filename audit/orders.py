@@ -104,8 +104,7 @@ class NoDanglingHolder(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._spent: dict[UUID, ReplayedEvent] = {}
-        """Bots at their failure limit, which the same command must take out of service."""
+        self._spent: dict[UUID, ReplayedEvent] = {}  # At the limit
 
     def check(self, step: ReplayedEvent) -> str | None:
         if isinstance(step.after, Bot):
@@ -132,7 +131,7 @@ class NoDanglingHolder(Invariant):
             return None if before.order_id is None else f"deleted while it holds {before.order_id}"
         if isinstance(event, Order.Deleted):
             return None if before.claim is None else f"deleted under claim {before.claim.id}"
-        if isinstance(event, Order.Claimed) and self.case.world.get(event.bot_id) is None:
+        if isinstance(event, Order.Claimed) and self.case.replay.get(event.bot_id) is None:
             return f"claimed by bot {event.bot_id}, which does not exist"
         return None
 
@@ -188,21 +187,20 @@ class Urgency(Invariant):
         super().__init__(case)
         self._queue: list[Rank] = []
         self._pending: set[Rank] = set()
-        self._passed_since: dict[Rank, datetime] = {}
-        """When a claim first passed over the order."""
+        self._passed_since: dict[Rank, datetime] = {}  # When a claim first passed over the order
 
     def check(self, step: ReplayedEvent) -> str | None:
-        place = step.after.kind is not OrderKind.VIP, step.after.number, step.after.id
-        self._pending.discard(place)
-        self._passed_since.pop(place, None)
+        rank = step.after.kind is not OrderKind.VIP, step.after.number, step.after.id
+        self._pending.discard(rank)
+        self._passed_since.pop(rank, None)
         self._drop_past()
         if step.after.is_ready:
-            self._pending.add(place)
-            heappush(self._queue, place)
+            self._pending.add(rank)
+            heappush(self._queue, rank)
         if not isinstance(step.event, Order.Claimed) or step.event.assigned:
             return None
         self.seen = True
-        return self._compare(step, self._queue[0], place) if self._queue else None
+        return self._compare(step, self._queue[0], rank) if self._queue else None
 
     def _drop_past(self) -> None:
         """Drops orders that are no longer pending, once they reach the head or outnumber the
@@ -212,8 +210,8 @@ class Urgency(Invariant):
         if len(self._queue) > 2 * len(self._pending) + 1000:
             self._queue = sorted(self._pending)
 
-    def _compare(self, claim: ReplayedEvent, first: Rank, place: Rank) -> str | None:
-        if first > place or (claim.event.aged and first[0] != place[0]):
+    def _compare(self, claim: ReplayedEvent, first: Rank, rank: Rank) -> str | None:
+        if first > rank or (claim.event.aged and first[0] != rank[0]):
             return None
         since = self._passed_since.setdefault(first, claim.entry.recorded_at)
         if claim.event.at <= since + COMMIT_SECONDS_MAX:
@@ -234,7 +232,7 @@ class OrderNumbers(Invariant):
     def check(self, step: ReplayedEvent) -> str | None:
         number, entry, at = step.event.number, step.entry, step.event.at
         key = str(number).encode()
-        self.case.world.memory.add("number", key, str(step.place), step.place, entry.position)
+        self.case.replay.facts.add("number", key, str(step.index), step.index, entry.position)
         self._recent.append((entry.recorded_at, number))
         highest, self._highest = self._highest, max(self._highest, number)
         # Of orders created at the same time, either may come first.
@@ -243,7 +241,7 @@ class OrderNumbers(Invariant):
         return None
 
     def end(self) -> None:
-        if conflict := self.case.world.memory.first_conflict("number"):
+        if conflict := self.case.replay.facts.first_conflict("number"):
             self.report("its number was given before", *conflict)
 
 
@@ -264,14 +262,14 @@ class Timers(Invariant):
             self._jumps.add(step)
             return None
         if isinstance(event, Order.Claimed):
-            self._claims[one] = ClockReading(event.at, step.place)
+            self._claims[one] = ClockReading(event.at, step.index)
             return None
         began, claim = self._claims.pop(one, None), step.before.claim
         is_by_time = BY_TIME.get(type(event), lambda _event: False)
         if began is None or claim is None or not is_by_time(event):
             return None
         self.seen = True
-        elapsed, jumps = self._jumps.elapsed(began, ClockReading(event.at, step.place))
+        elapsed, jumps = self._jumps.elapsed(began, ClockReading(event.at, step.index))
         tolerance = JUMP_TOLERANCE if jumps else TOLERANCE
         early = claim.due_at - claim.started_at - tolerance - elapsed
         return f"{early.total_seconds():.3f} s too early" if early > timedelta(0) else None

@@ -33,14 +33,10 @@ def find_deciders() -> dict[str, Decider[Any]]:
 class ReplayedEvent(Struct, frozen=True, gc=False):
     """One event of the log, with its aggregate before and after it."""
 
-    place: int
-    """Number of events before it."""
-
+    index: int  # Number of events before it
     entry: Entry
     version_before: int
-    event: Any
-    """None if it cannot be decoded or folded; see `fault`."""
-
+    event: Any  # None if it cannot be decoded or folded; see `fault`
     before: Any
     after: Any
     fault: str | None = None
@@ -51,25 +47,17 @@ class ReplayedEvent(Struct, frozen=True, gc=False):
 class ReplayedState:
     def __init__(self) -> None:
         deciders = find_deciders()
-        self.memory = FactStore(deciders)
+        self.facts = FactStore(deciders)
         self.mapper = EventMapper(deciders.values())
         self.live: dict[int, AggregateState] = {}
         """Unfinished aggregates by the integers of their ids: hashing a UUID is a call into Python
         code."""
 
         self.count = 0
-        self.now = LONG_AGO
-        """Time of the last event, by the database clock."""
-
-        self.jumped_at = LONG_AGO
-        """When the last clock jump was detected; time limits count from there."""
-
-        self.set_aside: dict[int, Quarantine.SetAside] = {}
-        """Aggregates set aside at the end of the log, by the integers of their ids."""
-
-        self._broken: set[int] = set()
-        """Those whose unreadable event has been passed."""
-
+        self.now = LONG_AGO  # Time of the last event, by the database clock
+        self.jumped_at = LONG_AGO  # Detection of the last clock jump; time limits count from there
+        self.set_aside: dict[int, Quarantine.SetAside] = {}  # At the end of the log
+        self._broken: set[int] = set()  # Those whose unreadable event has been passed
         self._deciders = {kind: one for one in deciders.values() for kind in one.events}
         self._command: tuple[Any, ...] = ()
         self._command_end = (0, 0)
@@ -80,9 +68,9 @@ class ReplayedState:
         return None if current is None else current.state
 
     def take(self, entry: Entry) -> ReplayedEvent:
-        place, self.count = self.count, self.count + 1
+        index, self.count = self.count, self.count + 1
         self.now = max(self.now, entry.recorded_at)
-        current = self.live.get(entry.aggregate.int) or self._load(place, entry)
+        current = self.live.get(entry.aggregate.int) or self._load(index, entry)
         version, before = current.version, current.state
         if (
             self.set_aside
@@ -90,7 +78,7 @@ class ReplayedState:
             and self._breaks(entry, version)
         ):
             self.live.pop(entry.aggregate.int, None)
-            return ReplayedEvent(place, entry, version, None, None, None, is_set_aside=True)
+            return ReplayedEvent(index, entry, version, None, None, None, is_set_aside=True)
         try:
             event = self.mapper.decode(entry.topic, entry.data)
             decider = self._deciders[type(event)]
@@ -99,12 +87,12 @@ class ReplayedState:
             # Any exception: the log holds an event that its own code cannot read.
             self.live[entry.aggregate.int] = AggregateState(entry.version, before)
             reason = f"{type(error).__name__}: {error}"
-            return ReplayedEvent(place, entry, version, None, before, before, reason)
+            return ReplayedEvent(index, entry, version, None, before, before, reason)
         if decider is CLOCK:
             self.now = self.jumped_at = entry.recorded_at
         self._put(entry, decider, after)
-        self._track_command(place, entry, event.at)
-        return ReplayedEvent(place, entry, version, event, before, after)
+        self._track_command(index, entry, event.at)
+        return ReplayedEvent(index, entry, version, event, before, after)
 
     def _breaks(self, entry: Entry, version_before: int) -> bool:
         """Whether the event, or an earlier one of its aggregate, is unreadable."""
@@ -130,38 +118,38 @@ class ReplayedState:
     def end(self) -> None:
         """Completes the facts after the last event."""
         self._add_command()
-        self.memory.flush()
+        self.facts.flush()
 
-    def _load(self, place: int, entry: Entry) -> AggregateState:
+    def _load(self, index: int, entry: Entry) -> AggregateState:
         """A new aggregate, or a finished one. Duplicate first events are found at the end: a lookup
         for each would take half of the time."""
         if entry.version != 1:
-            return self.memory.get_state(entry.aggregate)
-        self.memory.add("beginning", entry.aggregate.bytes, str(place), place, entry.position)
+            return self.facts.get_state(entry.aggregate)
+        self.facts.add("beginning", entry.aggregate.bytes, str(index), index, entry.position)
         return NOTHING
 
     def _put(self, entry: Entry, decider: Decider[Any], after: Any) -> None:
         current = AggregateState(entry.version, after)
         if decider.finished(after):
             self.live.pop(entry.aggregate.int, None)
-            self.memory.put_state(entry.aggregate, decider.name, current)
+            self.facts.put_state(entry.aggregate, decider.name, current)
         else:
             self.live[entry.aggregate.int] = current
 
-    def _track_command(self, place: int, entry: Entry, at: datetime) -> None:
+    def _track_command(self, index: int, entry: Entry, at: datetime) -> None:
         """The events of one command share all of this."""
         correlation = entry.correlation_id.int
         command = entry.command_id.int, entry.actor, at, correlation, entry.causation_id
         if command != self._command:
             self._add_command()
             self._command = command
-        self._command_end = place, entry.position
+        self._command_end = index, entry.position
 
     def _add_command(self) -> None:
         if self._command:
             mark = f"{self._command[1]} {hash(self._command)}"
             key = self._command[0].to_bytes(16, "big")
-            self.memory.add("command", key, mark, *self._command_end)
+            self.facts.add("command", key, mark, *self._command_end)
 
 
 def _fold(decider: Decider[Any], before: Any, event: Event) -> Any:

@@ -41,9 +41,9 @@ def check(
     if unknown := set(only) - {kind.id for kind in KINDS}:
         raise UnreadableError(f"There is no invariant {', '.join(sorted(unknown))} to check.")
     invariants = [kind(case) for kind in KINDS if not only or kind.id in only]
-    case.world.find_set_aside(source.of_topic(Quarantine.SetAside.topic))
+    case.replay.find_set_aside(source.of_topic(Quarantine.SetAside.topic))
     _replay(source, case, invariants, tick)
-    case.world.end()
+    case.replay.end()
     for invariant in invariants:
         invariant.end()
     surroundings = _surroundings(source, [one.violation for one in invariants if one.violation])
@@ -53,7 +53,7 @@ def check(
 def _replay(source: LogSource, case: Case, invariants: Sequence[Invariant], tick: Tick) -> None:
     checkers: dict[type[Event] | None, list[Invariant]] = {}
     for entry in source:
-        step = case.world.take(entry)
+        step = case.replay.take(entry)
         kind = None if step.event is None else type(step.event)
         if kind not in checkers:
             checkers[kind] = _checkers(invariants, kind)
@@ -69,7 +69,7 @@ def _replay(source: LogSource, case: Case, invariants: Sequence[Invariant], tick
                 invariant.report_at(step, reason)
                 # An invariant stops at its first violation.
                 checkers.clear()
-        if step.place % TICK == 0:
+        if step.index % TICK == 0:
             tick()
 
 
@@ -86,17 +86,17 @@ def _surroundings(source: LogSource, violations: Iterable[Violation]) -> dict[in
     """The events around each violation, from a second reading that only an invalid log needs."""
     surroundings: dict[int, list[Entry]] = {}
     wanted: dict[int, list[list[Entry]]] = {}
-    for place in {one.place for one in violations if one.place is not None}:
-        surroundings[place] = []
-        for one in range(place - BEFORE, place + AFTER + 1):
-            wanted.setdefault(one, []).append(surroundings[place])
-    for place, entry in enumerate(islice(source, max(wanted, default=-1) + 1)):
-        for around in wanted.get(place, ()):
+    for index in {one.index for one in violations if one.index is not None}:
+        surroundings[index] = []
+        for one in range(index - BEFORE, index + AFTER + 1):
+            wanted.setdefault(one, []).append(surroundings[index])
+    for index, entry in enumerate(islice(source, max(wanted, default=-1) + 1)):
+        for around in wanted.get(index, ()):
             around.append(entry)
     return surroundings
 
 
 def _result(one: Invariant, surroundings: dict[int, list[Entry]]) -> InvariantResult:
-    place = one.violation.place if one.violation is not None else None
-    around = surroundings[place] if place is not None else []
+    index = one.violation.index if one.violation is not None else None
+    around = surroundings[index] if index is not None else []
     return InvariantResult(one.id, one.statement, one.verdict(), one.violation, around)

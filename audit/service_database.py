@@ -74,8 +74,6 @@ class TableSnapshot(Protocol):
 
 
 class TableCopy(Struct, frozen=True):
-    """A live table as of a position."""
-
     table: TableSnapshot
     position: int
     is_json: bool
@@ -98,31 +96,25 @@ class Derivation(Struct, frozen=True):
     """A read model to rebuild from the log, in a snapshot and up to a position."""
 
     name: str
-    moment: str
+    snapshot: str
     upto: int
     batch: int
-    """Events in one batch."""
 
 
-class StoredTable(Struct, frozen=True, eq=False, kw_only=True):
+class DerivedTables(Struct, frozen=True, eq=False, kw_only=True):
     """Tables that a service derives from its log. Read models have tables of the same name."""
 
     tables: Sequence[TableSnapshot]
-    written_models: Sequence[ReadModel]
-    """Read models written together with the live tables."""
-
-    read_models: Sequence[ReadModel]
-    """Read models that follow the log."""
-
-    derive: Callable[[Derivation], TupleRow]
-    """Rebuilds a read model and returns its DIGEST."""
+    written_models: Sequence[ReadModel]  # Read models written together with the live tables
+    read_models: Sequence[ReadModel]  # Read models that follow the log
+    derive: Callable[[Derivation], TupleRow]  # Rebuilds a read model and returns its DIGEST
 
 
 class ServiceDatabase:
     unit = "events"
 
-    def __init__(self, conninfo: str, kept: StoredTable) -> None:
-        self.kept = kept
+    def __init__(self, conninfo: str, stored: DerivedTables) -> None:
+        self.stored = stored
         self.done = 0
         self._derived: dict[Derivation, Future[TupleRow]] = {}
         # In the background while the log is read: mostly the database's work.
@@ -136,7 +128,7 @@ class ServiceDatabase:
             self.size = self._one(COUNT_EVENTS)
             self.cursors = self._read_cursors()
             self.copies = self._find_copies()
-            self._unreadable = {one.name: self._condition(one.name) for one in kept.tables}
+            self._unreadable = {one.name: self._condition(one.name) for one in stored.tables}
             self.unloadable = self._find_unloadable()
             """Rows that no version can load, by kind and id."""
         except psycopg.Error as error:
@@ -157,7 +149,7 @@ class ServiceDatabase:
         """Every row of the live tables, as its state."""
         return (
             table.load(row)
-            for table in self.kept.tables
+            for table in self.stored.tables
             for row in self._stream(self._readable(table, SQL(table.select), "WHERE"))
         )
 
@@ -187,7 +179,7 @@ class ServiceDatabase:
 
     def _find_unloadable(self) -> list[str]:
         found: list[str] = []
-        for table in self.kept.tables:
+        for table in self.stored.tables:
             condition = self._unreadable[table.name]
             query = FIND_ROWS.format(table=Identifier(table.name), condition=condition)
             rows = self._connection.execute(query).fetchall()
@@ -211,16 +203,16 @@ class ServiceDatabase:
             upto = min(upto, self.cursors[name].position)
         derivation = Derivation(name, self._snapshot, upto, batch)
         if derivation not in self._derived:
-            self._derived[derivation] = self._background.submit(self.kept.derive, derivation)
+            self._derived[derivation] = self._background.submit(self.stored.derive, derivation)
         return self._derived[derivation]
 
     @property
     def models(self) -> list[str]:
         """All read models that have data."""
-        return [*self.cursors, *(model.name for model in self.kept.written_models)]
+        return [*self.cursors, *(model.name for model in self.stored.written_models)]
 
     def _find_copies(self) -> dict[int, list[TableCopy]]:
-        tables = {table.name: table for table in self.kept.tables}
+        tables = {table.name: table for table in self.stored.tables}
         copies: dict[int, list[TableCopy]] = {}
         for position, kind, is_json in self._connection.execute(READ_COPIES):
             if kind in tables:
@@ -230,7 +222,7 @@ class ServiceDatabase:
 
     def _read_cursors(self) -> dict[str, FollowerRow]:
         """Cursors of the read models that follow the log."""
-        known = {model.name for model in self.kept.read_models}
+        known = {model.name for model in self.stored.read_models}
         rows = self._connection.execute(READ_CURSORS, binary=True)
         return {name: FollowerRow(*rest) for name, *rest in rows if name in known}
 

@@ -36,7 +36,7 @@ class Tokens(Invariant):
 
     def check(self, step: ReplayedEvent) -> str | None:
         restaurant_id, event = step.after.restaurant_id, step.event
-        restaurant = self.case.world.get(restaurant_id)
+        restaurant = self.case.replay.get(restaurant_id)
         if not isinstance(restaurant, Restaurant):
             return f"there is no restaurant {restaurant_id}"
         place = self._places.get(restaurant_id, 0) + 1
@@ -97,10 +97,8 @@ class Turns(Invariant):
     def _first(self, restaurant_id: UUID) -> int | None:
         """The first waiting position. Drops those that wait no longer, once they reach the head or
         outnumber the rest."""
-        places, waiting = (
-            self._places.get(restaurant_id, []),
-            self._waiting.get(restaurant_id, set()),
-        )
+        places = self._places.get(restaurant_id, [])
+        waiting = self._waiting.get(restaurant_id, set())
         if len(places) > 2 * len(waiting) + 1000:
             places[:] = waiting
             heapify(places)
@@ -119,7 +117,6 @@ class WaitlistPositions(Invariant):
         super().__init__(case)
         self._waiting: dict[UUID, int] = {}
         self._last: dict[UUID, ReplayedEvent] = {}
-        """The last event of each restaurant."""
 
     def check(self, step: ReplayedEvent) -> str | None:
         before, after = step.before, step.after
@@ -147,7 +144,7 @@ class WaitlistPositions(Invariant):
     def _disagreement(self, restaurant_id: UUID) -> str | None:
         """The restaurant's event precedes the ticket's in the same command."""
         restaurant, waiting = (
-            self.case.world.get(restaurant_id),
+            self.case.replay.get(restaurant_id),
             self._waiting.get(restaurant_id, 0),
         )
         if isinstance(restaurant, Restaurant) and restaurant.waiting_count != waiting:

@@ -1,1 +1,1 @@
-"""Measurements, side by side in one run: `./run bench …`."""
+"""Benchmarks that compare contenders within one run: `./run bench …`."""

@@ -1,4 +1,4 @@
-"""`daybook bench follow`: how fast a follower reads the log, and how far it lags behind writers."""
+"""`daybook bench follow`: throughput of a follower, and its lag behind writers."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ from daybook.eventlog.reading.follower import PAUSE_SECONDS, Follower
 from daybook.eventlog.writing.committer import Committer
 from daybook.projections.registry import LIVE_TABLES
 
-# Size of a follower's batches, and how many events it is given to read.
+# Batch size of a follower, and the number of events that it reads.
 READS = {1: 1_000, 100: 50_000, 500: 200_000, 2_000: 200_000}
 BASELINE = "one event a transaction"
 
@@ -47,7 +47,7 @@ FORGET = "TRUNCATE followers, tally"
 
 
 class Tally:
-    """A read model of the simplest kind: how many events of each topic there are."""
+    """A minimal read model: the number of events by topic."""
 
     name = "tally"
     kinds: tuple[type[Event], ...] | None = None
@@ -71,7 +71,7 @@ class Tally:
 @click.option("--seconds", default=3.0, show_default=True, help="Length of a round under load.")
 @click.pass_obj
 def command(choice: DatabaseChoice, rounds: int, seconds: float) -> None:
-    """Events a second that a follower processes, and its lag while 64 callers write."""
+    """Measure events/s of a follower, and its lag while 64 callers write."""
     with ExitStack() as stack:
         server = stack.enter_context(choice.conninfo(console.print))
         console.print(describe_server(server))
@@ -141,7 +141,7 @@ def _lag(conninfo: str, seconds: float) -> Round:
 
 
 async def _follow(conninfo: str, notifier: Notifier, lags: list[float]) -> None:
-    """As Follower.run does, noting how old each event is once its effect is committed."""
+    """Like Follower.run, but records the age of each event once its effect is committed."""
     tally = Tally()
     follower = Follower(conninfo, tally, MAPPER)
     await follower.catch_up()

@@ -1,4 +1,4 @@
-"""`daybook bench gate`: the cost of the last gate before the log per event, without a database."""
+"""`daybook bench gate`: cost per event of the final check before the log, without a database."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -24,7 +24,7 @@ COUNT = 5_000
 @click.option("--rounds", default=20, show_default=True, type=click.IntRange(1))
 @click.option("--payload-bytes", default=100, show_default=True, type=click.IntRange(2, 60_000))
 def command(rounds: int, payload_bytes: int) -> None:
-    """Microseconds an event: encoded alone, and encoded, read back and compared."""
+    """Measure µs per event: encoded only, and encoded, decoded and compared."""
     encode, seal = Encoder().encode, EventMapper(DECIDERS).encode_checked
     cost = 0.0
     for event in _life(payload_bytes):
@@ -60,13 +60,13 @@ def _life(payload_bytes: int) -> Sequence[Event]:
     ]
 
 
-# The least of many short rounds, in time of this process: others on the machine only add to it.
-def _micros(deed: Callable[[Any], object], event: Event, rounds: int) -> float:
-    return min([_round(deed, event) for _ in range(rounds)]) * 1e6 / COUNT
+# The minimum of many short rounds in CPU time: other load on the machine only adds to it.
+def _micros(encode: Callable[[Any], object], event: Event, rounds: int) -> float:
+    return min([_round(encode, event) for _ in range(rounds)]) * 1e6 / COUNT
 
 
-def _round(deed: Callable[[Any], object], event: Event) -> float:
+def _round(encode: Callable[[Any], object], event: Event) -> float:
     began_at = process_time()
     for _ in range(COUNT):
-        deed(event)
+        encode(event)
     return process_time() - began_at

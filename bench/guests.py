@@ -1,5 +1,5 @@
-"""`daybook bench guests`: what it costs to limit a guest and to seal what they say, beside the bare
-round trip to the database that both need."""
+"""`daybook bench guests`: cost of rate limits and guest encryption, against a bare round trip to
+the database, which both need."""
 
 import asyncio
 import time
@@ -25,18 +25,18 @@ from daybook.api.settings.environment import load
 
 CALLERS = 16
 BARE = "a bare round trip"
-LIMITED = "both limits, everybody for himself"
+LIMITED = "both limits, one address each"
 SHARED = "both limits, all from one address"
 NEW = "seal, a new guest"
-KNOWN = "seal, a guest who was here before"
+KNOWN = "seal, a returning guest"
 OPENED_COUNT = 100
 OPENED = f"open {OPENED_COUNT} guests at once"
 
 RESTAURANT = UUID("7c9e6679-7425-50de-944b-e07fc1f90ae7")
-# So many that no limit refuses: what is measured is being let in.
+# High enough that no limit refuses: the benchmark measures admitted requests.
 ROOMY = {"DAYBOOK_DATA_DIR": "/nowhere", "DAYBOOK_REQUESTS_PER_ADDRESS_MAX": "1000"}
 
-Deed = Callable[[int], Awaitable[object]]
+Action = Callable[[int], Awaitable[object]]
 
 
 @click.command("guests")
@@ -44,7 +44,7 @@ Deed = Callable[[int], Awaitable[object]]
 @click.option("--seconds", default=2.0, show_default=True, help="Length of one round.")
 @click.pass_obj
 def command(choice: DatabaseChoice, rounds: int, seconds: float) -> None:
-    """Decisions of the limits and sealed guests a second, 16 callers at once."""
+    """Measure rate-limit decisions and sealed guests per second, with 16 callers."""
     with choice.conninfo(console.print) as server, scratch_database(server) as database:
         console.print(describe_server(server))
         names = (BARE, LIMITED, SHARED, NEW, KNOWN, OPENED)
@@ -72,22 +72,22 @@ def _round(database: str, name: str, numbers: "count[int]", seconds: float) -> R
 async def _work(database: str, name: str, numbers: "count[int]", seconds: float) -> Round:
     key = ServiceKey.of(bytes(32))
     async with Service(database, guest_key=key, read_models=(), processors=()) as service:
-        deed = await _deed(service, name)
+        action = await _action(service, name)
         latencies: list[float] = []
         began = time.perf_counter()
 
         async def call() -> None:
             while (sent_at := time.perf_counter()) < began + seconds:
-                await deed(next(numbers))
+                await action(next(numbers))
                 latencies.append(time.perf_counter() - sent_at)
 
         await asyncio.gather(*(call() for _ in range(CALLERS)))
         return Round(len(latencies), time.perf_counter() - began, latencies)
 
 
-async def _deed(service: Service, name: str) -> Deed:
+async def _action(service: Service, name: str) -> Action:
     if name in (LIMITED, SHARED):
-        return _admission(service, is_shared=name == SHARED)
+        return _rate_limit(service, is_shared=name == SHARED)
     if name == OPENED:
         sealed = [
             await service.guests.seal(RESTAURANT, _guest(number)) for number in range(OPENED_COUNT)
@@ -100,9 +100,9 @@ async def _deed(service: Service, name: str) -> Deed:
     return lambda number: service.guests.seal(RESTAURANT, _guest(number if is_new else 0))
 
 
-def _admission(service: Service, *, is_shared: bool) -> Deed:
+def _rate_limit(service: Service, *, is_shared: bool) -> Action:
     limits = RateLimits(load(ROOMY, {}), service.guests, service.write_unlogged)
-    # An address is let in a thousand times a minute: so many share each.
+    # An address may send 1,000 requests a minute, so 900 guests share each.
     return lambda number: limits.admit(
         RESTAURANT,
         pseudonym=f"{number}",

@@ -1,4 +1,4 @@
-"""`daybook bench http`: the kitchen over HTTP, beside an endpoint that only parses and answers."""
+"""`daybook bench http`: orders over HTTP, against an endpoint that only parses and answers."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ from daybook.eventlog.postgres.connections import owner_conninfo
 CONNECTIONS = 64
 FLOOR = "parses and answers"
 PLAIN = "plain Starlette, a small answer"
-KITCHEN = "create, claim, complete"
+LIFE_CYCLE = "create, claim, complete"
 
 READ_DISPATCH_SECONDS = """
 SELECT extract(epoch FROM claimed.recorded_at - created.recorded_at)::float8
@@ -65,7 +65,7 @@ Work = Callable[[HTTPConnection, list[float], float], Coroutine[Any, Any, None]]
 @click.option("--pending", default=1_000_000, show_default=True, help="Orders waiting at a claim.")
 @click.pass_obj
 def command(choice: DatabaseChoice, rounds: int, seconds: float, pending: int) -> None:
-    """Requests a second over HTTP, one server process, 64 connections."""
+    """Measure requests/s over HTTP: one server process, 64 connections."""
     with ExitStack() as stack:
         server = stack.enter_context(choice.conninfo(console.print))
         console.print(describe_server(server))
@@ -80,7 +80,7 @@ def _throughput(stack: ExitStack, server: str, rounds: int, seconds: float) -> N
     contenders = [
         Contender(PLAIN, partial(_round, floor, partial(_parse_only, path="/plain"))),
         Contender(FLOOR, partial(_round, floor, _parse_only)),
-        Contender(KITCHEN, partial(_round, port, _life_cycles)),
+        Contender(LIFE_CYCLE, partial(_round, port, _life_cycles)),
     ]
     results = measure(contenders, rounds=rounds, seconds=seconds)
     show("One server process, 64 connections", "requests/s", results, baseline=FLOOR)
@@ -127,7 +127,7 @@ async def _life_cycles(connection: HTTPConnection, latencies: list[float], until
 
 
 def _automatic(stack: ExitStack, server: str) -> None:
-    """What the service does by itself: idle bots get orders, and orders are done when due."""
+    """Measures processors: dispatch to idle bots, and completion at the due time."""
     database = stack.enter_context(scratch_database(server))
     with service(database, BOT_PROCESSING_DELAY_SECONDS="0.2") as port:
         run(_trickle(port))

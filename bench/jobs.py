@@ -1,7 +1,7 @@
-"""`daybook bench jobs`: whole life cycles of jobs, beside a bare table, PgQueuer and Procrastinate.
+"""`daybook bench jobs`: life cycles of jobs, against a bare table, PgQueuer and Procrastinate.
 
 A life cycle is create, claim and complete. In a round, the worker processes of one queue create
-jobs, so many at a time, and then drain them.
+jobs in batches and then drain them.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,11 +31,11 @@ from bench.workloads.idle_latency import measure_pick_up
 from bench.write import DatabaseChoice
 from daybook.api.settings.settings import Settings
 
-# What ours is to reach of the rates of the others, in the largest batches.
-BARS = {BARE: 0.4, PGQUEUER: 1.0, PROCRASTINATE: 10.0}
+# Daybook's target ratio to the rate of each contender, in the largest batches.
+TARGETS = {BARE: 0.4, PGQUEUER: 1.0, PROCRASTINATE: 10.0}
 
 
-class Choice(DatabaseChoice, Protocol):
+class SettingsChoice(DatabaseChoice, Protocol):
     def settings(self) -> Settings: ...
 
 
@@ -55,11 +55,13 @@ class Choice(DatabaseChoice, Protocol):
     "--without",
     multiple=True,
     type=click.Choice([entry.module for entry in ENTRIES if entry is not BARE]),
-    help="Leave this one out; may be repeated.",
+    help="Omit this contender; repeatable.",
 )
 @click.pass_obj
-def command(choice: Choice, rounds: int, jobs: int, pending: int, without: Sequence[str]) -> None:
-    """Life cycles of jobs a second, pick-up by an idle worker, and the drain of a long queue."""
+def command(
+    choice: SettingsChoice, rounds: int, jobs: int, pending: int, without: Sequence[str]
+) -> None:
+    """Measure life cycles/s, the latency of an idle worker, and the drain of a long queue."""
     entries = [entry for entry in ENTRIES if entry.module not in without]
     peers_python = None
     if any(entry.is_peer for entry in entries):
@@ -85,7 +87,7 @@ def show(teams: dict[Entry, Team]) -> None:
 
 
 def _tabulate(title: str, teams: dict[Entry, Team], cell: Callable[[Life, Life], str]) -> None:
-    """`cell` is given what a team did, and what the bare table did in the same setting."""
+    """`cell` gets the results of a team and of the bare table in the same setting."""
     table = Table(title=title, title_justify="left")
     table.add_column("")
     for setting in SETTINGS:
@@ -97,9 +99,8 @@ def _tabulate(title: str, teams: dict[Entry, Team], cell: Callable[[Life, Life],
 
 
 def _compare(teams: dict[Entry, Team]) -> None:
-    """The ratios that matter, so that nobody has to divide."""
     largest = [setting for setting in SETTINGS if setting.size == max(SIZES)]
-    for entry, bar in BARS.items():
+    for entry, target in TARGETS.items():
         if entry in teams:
             ratios = ", ".join(
                 f"{ratio(teams[OURS].median(one).rate, teams[entry].median(one).rate)} with "
@@ -107,5 +108,5 @@ def _compare(teams: dict[Entry, Team]) -> None:
                 for one in largest
             )
             console.print(
-                f"{OURS.name} ÷ {entry.name}, by {max(SIZES):,}: {ratios} (to reach: {bar:g})"
+                f"{OURS.name} ÷ {entry.name}, by {max(SIZES):,}: {ratios} (to reach: {target:g})"
             )

@@ -1,8 +1,8 @@
-"""`daybook bench lanes`: whether many lanes cost more than few.
+"""`daybook bench lanes`: cost of many lanes, against few and none.
 
-In each database every lane has a job waiting. Then one worker goes through life cycles, ten jobs at
-a time: it creates ten in any lanes, takes ten heads, and completes them, so that ten others become
-heads. Beside them the same without lanes, with as many jobs waiting as there are in most lanes.
+In each database every lane has a pending job. One worker then runs life cycles of ten jobs: it
+creates ten in random lanes, claims ten lane heads and completes them. The contender without lanes
+has as many pending jobs as the one with most lanes.
 """
 
 import random
@@ -29,8 +29,8 @@ FEW, MANY = 10, 100_000
 COUNTS = (FEW, 1_000, MANY)
 AT_A_TIME = 10
 FILL_AT_A_TIME = 1_000
-# What many lanes are to reach of the rate of few.
-BAR = 0.7
+# Target ratio of many lanes to few.
+TARGET = 0.7
 QUEUE = "lanes"
 WITHOUT = "without lanes"
 
@@ -40,7 +40,7 @@ WITHOUT = "without lanes"
 @click.option("--seconds", default=3.0, show_default=True, help="Length of one round.")
 @click.pass_obj
 def command(choice: DatabaseChoice, rounds: int, seconds: float) -> None:
-    """Life cycles of jobs in 10, 1,000 and 100,000 lanes, and without any."""
+    """Measure life cycles of jobs in 10, 1,000 and 100,000 lanes, and without lanes."""
     with ExitStack() as stack:
         server = stack.enter_context(choice.conninfo(console.print))
         console.print(describe_server(server))
@@ -114,5 +114,5 @@ def _done(job: Job) -> Report:
 
 def _summarize(results: dict[str, Result]) -> None:
     most, few, without = (results[_name(count)].rate for count in (MANY, FEW, None))
-    console.print(f"{_name(MANY)} ÷ {_name(FEW)}: {ratio(most, few)} (to reach: {BAR:g})")
+    console.print(f"{_name(MANY)} ÷ {_name(FEW)}: {ratio(most, few)} (to reach: {TARGET:g})")
     console.print(f"{_name(MANY)} ÷ {WITHOUT}: {ratio(most, without)}")

@@ -1,7 +1,7 @@
-"""`daybook bench office`: what the back office asks for, beside what it would do without it.
+"""`daybook bench office`: queries and bulk actions of the operations console.
 
-Jobs are cancelled page by page and one by one; rates are read from a short log and a long one; and
-commands are committed in quiet and while a rebuild compares every table with the log.
+Compares cancelling jobs by page and one by one, reading rates from a short and a long log, and
+committing commands with and without a running verification.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ REBUILDING = "create jobs, during a verification"
 @click.option("--seconds", default=2.0, show_default=True, help="Length of one round.")
 @click.pass_obj
 def command(choice: DatabaseChoice, rounds: int, seconds: float) -> None:
-    """Bulk actions, rates, and what a rebuild costs others."""
+    """Measure bulk actions, rates, and the cost of a rebuild for other commands."""
     with (
         choice.conninfo(console.print) as server,
         scratch_database(server) as short,
@@ -78,7 +78,7 @@ def _summarize(results: dict[str, Result]) -> None:
 
 
 def fill(database: str, count: int) -> None:
-    """Jobs that wait, and the events that made them."""
+    """Creates pending jobs and their events."""
     run(_create_first(database))
     with psycopg.connect(owner_conninfo(database)) as connection:
         connection.execute(COPY_JOB.encode(), {"count": count})
@@ -109,7 +109,7 @@ def _cancel(database: str, name: str, seconds: float) -> Round:
 
 
 async def _cancelling(database: str, name: str, seconds: float) -> Round:
-    """In steps of a page each: what is cancelled is made before the clock runs."""
+    """Cancels page by page; the creation of each page is not timed."""
     latencies, count, spent = list[float](), 0, 0.0
     async with _service(database) as service:
         while spent < seconds:
@@ -161,10 +161,10 @@ async def _creating(database: str, name: str, seconds: float) -> Round:
     latencies: list[float] = []
     async with _service(database) as service:
         if name == REBUILDING:
-            errand = service.background_tasks.start_rebuild(
+            task = service.background_tasks.start_rebuild(
                 "verify", ("jobs", "finished_jobs"), None, RequestedTask()
             )
-            while errand.is_running and errand.goal == 0:  # noqa: ASYNC110 (it has no event)
+            while task.is_running and task.goal == 0:  # noqa: ASYNC110 (it has no event)
                 await asyncio.sleep(0.01)
         began = time.perf_counter()
         while (sent_at := time.perf_counter()) < began + seconds:

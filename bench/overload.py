@@ -1,10 +1,9 @@
-"""`daybook bench overload`: what becomes of a service of which three times too much is asked.
+"""`daybook bench overload`: behaviour of the service under three times its peak load.
 
-Consumers pop and acknowledge all the time. First a few push, one after another, for the usual
-latency. Then more and more pushes arrive, whatever the answers are, to find out with how many the
-most is done: the peak, which is measured before and after. In between three times as much arrives
-as was done then. What was accepted must be done in the end, and the service must do as much as at
-its peak.
+Consumers pop and acknowledge all the time. A few closed-loop pushers measure the usual latency.
+Open-loop pushes at rising rates find the peak throughput. Then pushes arrive at three times the
+peak, which is measured again afterwards. Every accepted message must be processed, at no less than
+the peak's throughput.
 """
 
 import asyncio
@@ -28,8 +27,8 @@ from bench.harness.scratch_database import describe_server, scratch_database
 from bench.harness.service import service
 from bench.write import DatabaseChoice
 
-# Many more than are popped at a time: of a lane one is in flight, and with few of them what is done
-# would be bounded by how long that takes, not by what the service can do.
+# Many more than are popped at a time: each lane has one message in flight, so few lanes would
+# bound the throughput by the latency.
 LANES = 2_000
 FEW, ARRIVING = 4, 400
 # Pushes a second.
@@ -37,16 +36,16 @@ OFFERED = (200, 300, 400, 500, 600, 800)
 CONSUMERS = 8
 TOO_MUCH = 3
 BATCH = 100
-# So many in a push: else three times too much would be more HTTP than one process answers.
+# Messages per push: with one, three times the peak would exceed the HTTP capacity of a process.
 MESSAGES = 10
 DRAIN_SECONDS_MAX = 300
 TOO_MANY_REQUESTS = 429
-# What is to be reached: of the peak, and of the usual latency.
-RATE_BAR, LATENCY_BAR = 0.9, 5.0
+# Targets: share of the peak throughput, and factor of the usual latency.
+RATE_TARGET, LATENCY_TARGET = 0.9, 5.0
 
 
 class Phase:
-    """What was answered to pushes, and how fast."""
+    """Statuses and latencies of the pushes of one phase."""
 
     def __init__(self) -> None:
         self.statuses: dict[int, int] = {}
@@ -54,7 +53,7 @@ class Phase:
         self.began = time.perf_counter()
         self.seconds = 0.0
 
-    def note(self, status: int, seconds: float) -> None:
+    def add(self, status: int, seconds: float) -> None:
         self.statuses[status] = self.statuses.get(status, 0) + 1
         if status < TOO_MANY_REQUESTS:
             self.latencies.append(seconds)
@@ -76,7 +75,7 @@ class Scene:
         self._port = port
         self._done = done
         chance = random.Random(7)
-        # Written beforehand: who asks too much must not take the time of who is asked.
+        # Encoded beforehand: the load generator shares the machine with the service.
         self._pushes = cycle([_push(chance) for _ in range(1000)])
         self.accepted = 0
 
@@ -90,12 +89,12 @@ class Scene:
     async def push(self, connection: HTTPConnection, phase: Phase) -> None:
         began = time.perf_counter()
         status, _ = await connection.exchange(next(self._pushes))
-        phase.note(status, time.perf_counter() - began)
+        phase.add(status, time.perf_counter() - began)
         if status < TOO_MANY_REQUESTS:
             self.accepted += MESSAGES
 
     async def closed(self, pushers: int, seconds: float) -> Phase:
-        """So many push, each the next when it is answered."""
+        """Closed loop: each pusher sends the next push after the response."""
         connections = [await self.open() for _ in range(pushers)]
         phase = Phase()
 
@@ -111,28 +110,28 @@ class Scene:
         return phase
 
     async def offered(self, rate: float, seconds: float) -> float:
-        """What is done a second, when so many arrive."""
+        """Returns the throughput at this arrival rate."""
         _, done, _ = await self.arriving(rate, seconds)
         await self.drain()
         return done
 
     async def drain(self) -> float:
-        """Until what was accepted is done; returns how long that took."""
+        """Waits until all accepted messages are processed; returns the time taken."""
         began = time.perf_counter()
         deadline = began + DRAIN_SECONDS_MAX
-        while self.done < self.accepted and time.perf_counter() < deadline:  # noqa: ASYNC110 (nobody tells)
+        while self.done < self.accepted and time.perf_counter() < deadline:  # noqa: ASYNC110 (no event)
             await asyncio.sleep(0.02)
         return time.perf_counter() - began
 
     async def arriving(self, rate: float, seconds: float) -> tuple[Phase, float, int]:
-        """So many arrive in a second; who finds no connection free is not counted as sent."""
+        """Open loop: pushes arrive at `rate`; without a free connection they count as missed."""
         free: asyncio.Queue[HTTPConnection] = asyncio.Queue()
         for _ in range(ARRIVING):
             free.put_nowait(await self.open())
         phase, before, sending = Phase(), self.done, set[asyncio.Task[None]]()
 
         async def one(connection: HTTPConnection) -> None:
-            # Who is not asked for anything for a while hangs up.
+            # The service closes idle connections.
             if connection.is_closed:
                 connection = await self.open()
             await self.push(connection, phase)
@@ -165,8 +164,8 @@ def _push(chance: random.Random) -> bytes:
 
 @contextmanager
 def consuming(port: int) -> Iterator["Synchronized[int]"]:
-    """In a process of its own: who pushes too much must not keep the others from popping. What is
-    told is how many messages were acknowledged."""
+    """Runs consumers in their own process, so that pushers do not slow them down. Yields the
+    number of acknowledged messages."""
     spawned = multiprocessing.get_context("spawn")
     done = spawned.Value("q", 0)
     process = spawned.Process(target=_consume_all, args=(port, done), daemon=True)
@@ -179,10 +178,10 @@ def consuming(port: int) -> Iterator["Synchronized[int]"]:
 
 
 def _consume_all(port: int, done: "Synchronized[int]") -> None:
-    async def all_of_them() -> None:
+    async def consume() -> None:
         await asyncio.gather(*(_consume(port, done) for _ in range(CONSUMERS)))
 
-    uvloop.run(all_of_them())
+    uvloop.run(consume())
 
 
 async def _consume(port: int, done: "Synchronized[int]") -> None:
@@ -204,15 +203,15 @@ def _ack(message: dict[str, Any]) -> dict[str, Any]:
 
 
 @click.command("overload")
-@click.option("--seconds", default=60.0, show_default=True, help="How long too much is asked.")
+@click.option("--seconds", default=60.0, show_default=True, help="Length of the overload.")
 @click.pass_obj
 def command(choice: DatabaseChoice, seconds: float) -> None:
-    """Three times the capacity, for a minute: throughput, latency, memory, and nothing lost."""
+    """Measure throughput, latency and memory at three times the peak, and count lost messages."""
     with ExitStack() as stack:
         server = stack.enter_context(choice.conninfo(console.print))
         console.print(describe_server(server))
         database = stack.enter_context(scratch_database(server))
-        # All of them come from one address.
+        # All connections come from one address.
         settings = {"DAYBOOK_CONNECTIONS_PER_ADDRESS_MAX": str(2 * ARRIVING)}
         port = stack.enter_context(service(database, **settings))
         done = stack.enter_context(consuming(port))
@@ -226,7 +225,7 @@ async def _measure(scene: Scene, seconds: float) -> None:
     listed = ", ".join(f"{offered}: {rate:,.0f}" for offered, rate in rates.items())
     console.print(f"done/s by how many pushes arrive: {listed}")
     most = max(rates, key=rates.__getitem__)
-    # Before and after, because the machine has its moods.
+    # Measured before and after, because machines are noisy.
     before = await scene.offered(most, seconds / 6)
     memory = _memory_megabytes()
     too_much, rate, missed = await scene.arriving(TOO_MUCH * before / MESSAGES, seconds)
@@ -235,11 +234,11 @@ async def _measure(scene: Scene, seconds: float) -> None:
     after = await scene.offered(most, seconds / 6)
     peak = (before + after) / 2
     console.print(f"usual: p99 {normal.p99_ms:.1f} ms; peak: {before:,.0f} and {after:,.0f} done/s")
-    told = f"{too_much.statuses}, {missed} not sent"
-    console.print(f"{TOO_MUCH} times the peak for {seconds:.0f} s: {told}")
-    console.print(f"done/s ÷ peak: {ratio(rate, peak)} (to reach: {RATE_BAR:g})")
+    statuses = f"{too_much.statuses}, {missed} not sent"
+    console.print(f"{TOO_MUCH} times the peak for {seconds:.0f} s: {statuses}")
+    console.print(f"done/s ÷ peak: {ratio(rate, peak)} (to reach: {RATE_TARGET:g})")
     latency = ratio(too_much.p99_ms, normal.p99_ms)
-    console.print(f"p99 of what was admitted ÷ usual: {latency} (at most: {LATENCY_BAR:g})")
+    console.print(f"p99 of accepted pushes ÷ usual: {latency} (at most: {LATENCY_TARGET:g})")
     console.print(f"memory: {memory:.0f} MB before, {memory_after:.0f} MB after")
     console.print(
         f"accepted {scene.accepted:,}, done {scene.done:,}, drained after {drained:.0f} s"
@@ -247,7 +246,7 @@ async def _measure(scene: Scene, seconds: float) -> None:
 
 
 def _memory_megabytes() -> float:
-    """Of the service, which is a child of this process."""
+    """Memory of the service, which is a child of this process."""
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError):
             text = status.read_text()

@@ -1,8 +1,6 @@
-"""`daybook bench replay`: how fast a log is folded, checked and made into tables.
+"""`daybook bench replay`: speed and memory of folding, checking and rebuilding from the log.
 
-It also shows how much memory that takes as the log grows.
-
-The logs are made up, and each is worked through by a process of its own, whose memory is its alone.
+Each synthetic log is processed by its own process, for the sake of the memory figures.
 """
 
 import asyncio
@@ -37,8 +35,6 @@ MEGABYTE = 1024 * 1024
 
 
 class Worked(Struct, frozen=True):
-    """What a process did with a log."""
-
     seconds: float
     found: str = ""
 
@@ -64,18 +60,18 @@ class Measured(Struct, frozen=True):
     default=SIZES,
     show_default=True,
     type=click.IntRange(10_000),
-    help="The length of a log; may be repeated.",
+    help="Length of a log; repeatable.",
 )
 @click.option("--rebuild/--no-rebuild", default=True, help="Also rebuild all tables from the last.")
 @click.pass_obj
 def command(choice: DatabaseChoice, events: Sequence[int], rebuild: bool) -> None:
-    """Events a second through the fold and through the auditor, and a rebuild of every table."""
+    """Measure events/s of the fold and of the auditor, and a rebuild of all tables."""
     folded: list[Measured] = []
     checked: list[Measured] = []
     with TemporaryDirectory(prefix="daybook-bench-") as directory:
         for count in sorted(events):
             path = Path(directory, f"{count}.ndjson")
-            with console.status(f"{count:,} events are made up"):
+            with console.status(f"{count:,} events are generated"):
                 write_export(path, count)
             with console.status(f"{count:,} events are folded"):
                 folded.append(_measured("fold", path, count))
@@ -90,7 +86,7 @@ def command(choice: DatabaseChoice, events: Sequence[int], rebuild: bool) -> Non
 
 
 def fold(path: Path) -> Worked:
-    """Every event decoded, every aggregate folded; who has finished is forgotten."""
+    """Decodes every event and folds every aggregate; drops finished ones."""
     deciders = find_deciders()
     mapper = EventMapper(deciders.values())
     decider_of = {kind: one for one in deciders.values() for kind in one.events}
@@ -110,7 +106,7 @@ def fold(path: Path) -> Worked:
 
 def audit(path: Path) -> Worked:
     began = time.perf_counter()
-    findings = check(ExportFile(path), Case(world=ReplayedState()))
+    findings = check(ExportFile(path), Case(replay=ReplayedState()))
     broken = [one.id for one in findings if one.violation is not None]
     return Worked(time.perf_counter() - began, ", ".join(broken))
 
@@ -118,17 +114,17 @@ def audit(path: Path) -> Worked:
 def _measured(work: str, path: Path, events_count: int) -> Measured:
     script = (
         f"import bench.replay as b, msgspec, pathlib, sys;"
-        f"told = b.{work}(pathlib.Path({str(path)!r}));"
-        f"sys.stdout.buffer.write(msgspec.json.encode(told))"
+        f"result = b.{work}(pathlib.Path({str(path)!r}));"
+        f"sys.stdout.buffer.write(msgspec.json.encode(result))"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
-        told = child.stdout.read()
+        output = child.stdout.read()
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
     assert child.returncode == 0, f"{work} failed"
-    worked = json.decode(told, type=Worked)
-    assert not worked.found, f"a log that was made up breaks {worked.found}"
+    worked = json.decode(output, type=Worked)
+    assert not worked.found, f"the synthetic log violates {worked.found}"
     return Measured(events_count, worked, usage.ru_maxrss * 1024)
 
 
@@ -173,7 +169,7 @@ def _rebuild(server: str, events_count: int) -> None:
             return time.perf_counter() - began
 
     with scratch_database(server) as conninfo:
-        with console.status(f"{events_count:,} events are put into a log"):
+        with console.status(f"{events_count:,} events are loaded into a log"):
             fill_log(conninfo, events_count)
         with console.status("all tables are rebuilt from it"):
             seconds = asyncio.run(rebuild(conninfo))

@@ -1,4 +1,4 @@
-"""`daybook bench guard`: what slow clients cost everybody else, side by side with none of them."""
+"""`daybook bench guard`: latency of ordinary clients, with and without slow clients."""
 
 import asyncio
 import time
@@ -11,12 +11,12 @@ from bench.harness.client import HTTPConnection
 from bench.harness.rounds import Result, Round, console, ratio, show, summary
 from bench.harness.scratch_database import describe_server, scratch_database
 from bench.harness.service import service
-from bench.workloads.slow_client_load import laid
+from bench.workloads.slow_client_load import slow_clients
 from bench.write import DatabaseChoice
 
 CALLERS = 4
-COMING_SECONDS = 2.0
-CALM, BESIEGED = "nobody else", "among slow clients"
+CONNECT_SECONDS = 2.0
+ALONE, AMONG_SLOW = "alone", "among slow clients"
 ORDER = {"type": "NORMAL"}
 
 
@@ -27,31 +27,31 @@ class Outcome(Struct, frozen=True):
 
 @click.command("guard")
 @click.option("--slow", default=1000, show_default=True, type=click.IntRange(2))
-@click.option("--seconds", default=60.0, show_default=True, help="How long they hold on.")
+@click.option("--seconds", default=60.0, show_default=True, help="Length of the load.")
 @click.pass_obj
 def command(choice: DatabaseChoice, slow: int, seconds: float) -> None:
-    """Orders a second of ordinary clients, alone and among slow ones; how long those are let."""
+    """Measure orders/s of ordinary clients, alone and among slow ones."""
     with choice.conninfo(console.print) as server, scratch_database(server) as database:
         console.print(describe_server(server))
         with service(database) as port:
-            outcome = uvloop.run(besieged(port, slow=slow, seconds=seconds))
-    show(f"{CALLERS} clients and {slow} slow ones", "orders/s", outcome.results, baseline=CALM)
-    calm, siege = (outcome.results[name].p99_ms or 0 for name in (CALM, BESIEGED))
+            outcome = uvloop.run(measure_among_slow(port, slow=slow, seconds=seconds))
+    show(f"{CALLERS} clients and {slow} slow ones", "orders/s", outcome.results, baseline=ALONE)
+    alone, among = (outcome.results[name].p99_ms or 0 for name in (ALONE, AMONG_SLOW))
     console.print(
-        f"Their p99 is {ratio(siege, calm)} times that without; {len(outcome.lives)} slow "
+        f"p99 among slow clients ÷ alone: {ratio(among, alone)}; {len(outcome.lives)} slow "
         f"connections were closed, the last after {max(outcome.lives, default=0):.1f} s."
     )
 
 
-async def besieged(port: int, *, slow: int, seconds: float) -> Outcome:
-    """Calm, siege, calm: what else the machine does would otherwise be taken for the siege."""
-    calm = [await _work(port, seconds / 6)]
-    async with laid(port, slow) as lives:
-        # The first of them come all at once: nobody is measured while they do.
-        await asyncio.sleep(COMING_SECONDS)
+async def measure_among_slow(port: int, *, slow: int, seconds: float) -> Outcome:
+    """Measures alone before and after, so that other load is not taken for the slow clients."""
+    alone = [await _work(port, seconds / 6)]
+    async with slow_clients(port, slow) as lives:
+        # Slow clients connect all at once, which is not measured.
+        await asyncio.sleep(CONNECT_SECONDS)
         among = await _work(port, seconds)
-    calm.append(await _work(port, seconds / 6))
-    return Outcome({CALM: summary(calm), BESIEGED: summary([among])}, lives)
+    alone.append(await _work(port, seconds / 6))
+    return Outcome({ALONE: summary(alone), AMONG_SLOW: summary([among])}, lives)
 
 
 async def _work(port: int, seconds: float) -> Round:

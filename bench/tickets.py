@@ -1,4 +1,4 @@
-"""`daybook bench tickets`: guests and desks on two processes, and long lines beside short ones."""
+"""`daybook bench tickets`: joins and calls on two processes, and long waitlists against short."""
 
 import asyncio
 import random
@@ -20,8 +20,8 @@ from bench.workloads.ticket_load import (
     SLUG,
     Found,
     Seen,
+    check_log,
     load,
-    look_through,
     serving,
 )
 from bench.write import DatabaseChoice
@@ -44,7 +44,7 @@ READS = 50
 TURNS = 300
 PROFILE = Profile(
     name="Trattoria",
-    token_prefix="TRATTORIA",  # noqa: S106 (what tokens begin with, and no secret)
+    token_prefix="TRATTORIA",  # noqa: S106 (a prefix, not a secret)
     minutes_per_party=10,
     reset=Reset.NEVER,
     time_zone="UTC",
@@ -54,21 +54,21 @@ PROFILE = Profile(
 
 @click.command("tickets")
 @click.option("--seconds", default=60.0, show_default=True, help="Length of each load.")
-@click.option("--waiting", default=100_000, show_default=True, help="Guests in the long line.")
+@click.option("--waiting", default=100_000, show_default=True, help="Guests in the long waitlist.")
 @click.pass_obj
 def command(choice: DatabaseChoice, seconds: float, waiting: int) -> None:
-    """Joins and calls on two processes, and what a long line costs."""
+    """Measure joins and calls on two processes, and the cost of a long waitlist."""
     with ExitStack() as stack:
         server = stack.enter_context(choice.conninfo(console.print))
         console.print(describe_server(server))
         for per_minute in RATES:
             _load(stack, server, per_minute, seconds)
         _beside_orders(stack, server)
-        _long_line(stack, server, waiting)
+        _long_waitlist(stack, server, waiting)
 
 
 def _beside_orders(stack: ExitStack, server: str) -> None:
-    """One request after another, in turns: what the line, the limits and the seals cost."""
+    """Alternates single requests: shows the cost of waitlist, rate limits and encryption."""
     database = stack.enter_context(scratch_database(server))
     seconds: dict[str, list[float]] = {name: [] for name in ("an order", "a join", "a call-next")}
     with serving(database, 1) as (port,):
@@ -106,10 +106,10 @@ def _load(stack: ExitStack, server: str, per_minute: int, seconds: float) -> Non
     console.print(f"{per_minute:,} joins a minute for {seconds:g} s, two desks calling …")
     with serving(database, PROCESSES) as ports:
         seen = asyncio.run(load(ports, per_minute=per_minute, seconds=seconds))
-    _tell(seen, look_through(database, seen))
+    _show(seen, check_log(database, seen))
 
 
-def _tell(seen: Seen, found: Found) -> None:
+def _show(seen: Seen, found: Found) -> None:
     for name, seconds in (("join", seen.join_seconds), ("call-next", seen.call_seconds)):
         p50, p95, p99 = (percentile(seconds, part) * 1000 for part in (0.50, 0.95, 0.99))
         console.print(f"  {name}: p50 {p50:.1f} ms, p95 {p95:.1f} ms, p99 {p99:.1f} ms")
@@ -125,7 +125,7 @@ def percentile(seconds: Sequence[float], part: float) -> float:
     return sorted(seconds)[int((len(seconds) - 1) * part)]
 
 
-def _long_line(stack: ExitStack, server: str, waiting: int) -> None:
+def _long_waitlist(stack: ExitStack, server: str, waiting: int) -> None:
     ports: dict[int, int] = {}
     tickets: dict[int, list[str]] = {}
     for count in (SHORT, waiting):
@@ -134,7 +134,7 @@ def _long_line(stack: ExitStack, server: str, waiting: int) -> None:
         (ports[count],) = stack.enter_context(serving(database, 1))
     for name, path in (("a ticket with its position", "/tickets/{}"), ("the board", "/board")):
         seconds: dict[int, list[float]] = {count: [] for count in ports}
-        # In turns, so that the machine is as busy for the one as for the other.
+        # Alternating, so that other load affects both alike.
         for _ in range(ROUNDS):
             for count, port in ports.items():
                 run(_read(port, path, tickets[count], seconds[count]))
@@ -146,13 +146,13 @@ def _long_line(stack: ExitStack, server: str, waiting: int) -> None:
 
 
 async def _fill(database: str, count: int) -> list[str]:
-    """A line of so many, through the committer as any other."""
+    """Fills a waitlist through the committer; returns the ticket ids."""
     guest = Guest(subject_id=uuid7(), sealed="", pseudonym="")
     mapper = EventMapper(DECIDERS)
     ids = [uuid7() for _ in range(count)]
     async with Committer(database, tables=LIVE_TABLES, mapper=mapper) as committer:
         await committer.submit(OpenRestaurant(slug=SLUG, profile=PROFILE), _origin())
-        with bar("Filling the line", "guests", count) as progress:
+        with bar("Filling the waitlist", "guests", count) as progress:
             for first in range(0, count, CHUNK):
                 joins = [
                     JoinLine(slug=SLUG, ticket_id=one, guest=guest, party_size=2)

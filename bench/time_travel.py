@@ -1,7 +1,7 @@
-"""`daybook bench past`: how long a look at the past takes on a long log.
+"""`daybook bench past`: latency of time-travel queries on a long log.
 
-The log is made up, and put into the database piece by piece: after each, the live tables are what
-they were then, and checkpoints are taken where the service would have taken them.
+A synthetic log is loaded in steps. After each step, the live tables are set to its state and
+checkpoints are taken, as the service would.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ LISTS: dict[str, Look] = {
 @click.option("--looks", default=LOOKS, show_default=True, type=click.IntRange(1))
 @click.pass_obj
 def command(choice: DatabaseChoice, events: int, looks: int) -> None:
-    """Orders, bots, jobs and queues at random positions and instants of a long log."""
+    """Measure orders, bots, jobs and queues as of random positions and instants."""
     with choice.conninfo(console.print) as server, scratch_database(server) as conninfo:
         console.print(describe_server(server))
         ticks = fill(conninfo, events)
@@ -59,7 +59,7 @@ def command(choice: DatabaseChoice, events: int, looks: int) -> None:
 
 
 def fill(conninfo: str, events: int) -> int:
-    """Returns how many ticks of the restaurant's clock it took."""
+    """Returns the number of simulated ticks."""
     step = EVENTS_BETWEEN // EVENTS_PER_TICK
     with (
         psycopg.connect(owner_conninfo(conninfo), autocommit=True) as connection,
@@ -67,7 +67,7 @@ def fill(conninfo: str, events: int) -> int:
     ):
         loader = Loader(connection)
         while loader.events_count < events:
-            loader.go_on(step)
+            loader.load(step)
             loader.set_live_tables(LIVE_TABLES)
             asyncio.run(_take(conninfo, loader.events_count))
             shown.reach(min(loader.events_count, events))
@@ -81,7 +81,7 @@ async def _take(conninfo: str, position: int) -> None:
 
 
 async def measure(conninfo: str, events: int, ticks: int, looks: int) -> dict[str, Sequence[float]]:
-    """Seconds of each look, the shortest first."""
+    """Returns the durations in seconds, sorted."""
     chance = random.Random(SEED)
     taken: dict[str, Sequence[float]] = {}
     async with await connect(reader_conninfo(conninfo)) as reader:

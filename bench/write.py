@@ -1,4 +1,4 @@
-"""`daybook bench write`: what it costs to keep every event, beside the event library's own way."""
+"""`daybook bench write`: throughput of the committer, against the event library."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack
@@ -39,7 +39,7 @@ class DatabaseChoice(Protocol):
 @click.option("--lanes", default=1, show_default=True, type=click.IntRange(1, 8))
 @click.pass_obj
 def command(choice: DatabaseChoice, rounds: int, seconds: float, lanes: int) -> None:
-    """Life cycles a second: an order created, claimed and completed, five events."""
+    """Measure life cycles/s: an order is created, claimed and completed, in five events."""
     with ExitStack() as stack:
         server = stack.enter_context(choice.conninfo(console.print))
         console.print(describe_server(server))
@@ -87,7 +87,6 @@ def _batched(opening: Opening, size: int, seconds: float) -> Round:
 
 
 def _summarize(results: dict[str, Result]) -> None:
-    """The ratios that matter, so that nobody has to divide."""
     committed, many = results[COMMITTER_MANY], results[LIBRARY_MANY]
     largest, one = results[f"batches of {SIZES[-1]:,}"], results[LIBRARY_ONE]
     assert committed.p50_ms is not None

@@ -1,8 +1,6 @@
-"""What users import and type.
+"""The SDK: client, worker and transactional enqueue. It imports nothing of the service.
 
-    from daybook import Client, Worker
-
-Nothing of the service is needed for it, and nothing of it is imported.
+from daybook import Client, Worker
 """
 
 from daybook.client.backoff import Backoff

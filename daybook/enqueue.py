@@ -1,6 +1,6 @@
-"""`daybook.enqueue`: creates a job on the caller's own connection, in the caller's transaction.
+"""Transactional enqueue: creates a job on the caller's connection, in the caller's transaction.
 
-Best done last before the commit: until then readers of the log wait for it.
+Call it shortly before the commit: until then, followers of the log wait for its events.
 """
 
 from datetime import datetime
@@ -13,8 +13,7 @@ from uuid_utils.compat import uuid7
 from daybook.client.request import encoded
 from daybook.errors import BadValue, EnqueueFailed
 
-# What runs the service is imported when it is used: who only talks to it over HTTP has no need
-# of it.
+# Modules of the service are imported on use, because HTTP clients do not need them.
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
 
@@ -27,7 +26,7 @@ ACTOR = "enqueue"
 
 
 class JobFields(TypedDict, total=False):
-    """What may be said of a job beside its queue and type; as over HTTP."""
+    """Optional fields of a job, as in the HTTP API."""
 
     payload: Any
     priority: int
@@ -49,11 +48,11 @@ def enqueue(
     actor: str = ACTOR,
     **fields: Unpack[JobFields],
 ) -> UUID:
-    """Returns the id of the job. If the unique key has a job already, it is the id of that one, and
-    `on_dead="restart"` starts it over if it is dead.
+    """Returns the id of the job, or of the existing job with the same unique key. If that one is
+    dead, `on_dead="restart"` restarts it.
 
-    Raises BadValue for a value that no job may have, and EnqueueFailed for a connection that cannot
-    write the job. The log has the actor behind `enqueue:`, so that it cannot be taken for a key."""
+    Raises BadValue for an invalid field, and EnqueueFailed for a connection that cannot write the
+    job. The log stores the actor with the prefix `enqueue:`, which no API key's actor has."""
     from daybook.projections import transactional_enqueue as service
 
     new, origin = [_new_job(queue, type, fields)], _origin(actor)
@@ -72,7 +71,7 @@ async def enqueue_async(
     actor: str = ACTOR,
     **fields: Unpack[JobFields],
 ) -> UUID:
-    """The same on an async connection."""
+    """As `enqueue`, on an async connection."""
     from daybook.projections import transactional_enqueue as service
 
     new, origin = [_new_job(queue, type, fields)], _origin(actor)
@@ -110,7 +109,7 @@ def _origin(actor: str) -> "Origin":
 
 
 def _bad(error: "BadValueError") -> BadValue:
-    return BadValue(f"There can be no such job: {error}", code=error.code)
+    return BadValue(f"The job is invalid: {error}", code=error.code)
 
 
 def _failed(error: "EnqueueError") -> EnqueueFailed:

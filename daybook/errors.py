@@ -1,7 +1,4 @@
-"""What can come of a call instead of its answer.
-
-Each has a stable `code`, which programs look at, and is one sentence, which people read.
-"""
+"""Exceptions of the SDK. Each has a stable `code` for programs and a sentence for people."""
 
 from uuid import UUID
 
@@ -9,10 +6,10 @@ from daybook.printable import printable
 
 
 class DaybookError(Exception):
-    """Base of all of them. `status` is that of the HTTP answer, if there was one."""
+    """Base class. `status` is that of the HTTP response, if there was one."""
 
     def __init__(self, sentence: str, *, code: str, status: int | None = None) -> None:
-        # A sentence of the server may hold data of others, and errors end up on terminals.
+        # The server's text may contain data of other users, and errors are printed on terminals.
         self.sentence = printable(sentence)
         self.code = printable(code)
         super().__init__(self.sentence)
@@ -20,7 +17,7 @@ class DaybookError(Exception):
 
 
 class Refused(DaybookError):
-    """The service has understood, and says no. Asking again does not help."""
+    """The service refused the request. A retry does not help."""
 
 
 class NotFound(Refused):
@@ -28,21 +25,20 @@ class NotFound(Refused):
 
 
 class ClaimLost(Refused):
-    """The claim no longer holds its job: the lease was over, or somebody cancelled the job."""
+    """The claim is no longer valid: its lease expired, or the job was cancelled."""
 
 
 class BadValue(DaybookError, ValueError):
-    """A value that was given cannot be sent or stored: it is out of its bounds, or JSON has no form
-    for it. Nothing was done."""
+    """An argument is out of bounds or cannot be encoded as JSON. No request was sent."""
 
 
 class EnqueueFailed(DaybookError):
-    """`enqueue` cannot write with the connection that it was given. The sentence says what helps;
-    `code` is one of not_a_connection, autocommit, no_daybook and not_granted."""
+    """`enqueue` cannot write on the given connection. `code` is one of not_a_connection,
+    autocommit, no_daybook and not_granted."""
 
 
 class Unavailable(DaybookError):
-    """Nobody answered, or the service asked for patience; longer than the caller had any."""
+    """The service was unreachable or overloaded until the retries were used up."""
 
     def __init__(
         self,
@@ -57,33 +53,32 @@ class Unavailable(DaybookError):
 
 
 class OperationTimeout(DaybookError):
-    """What was accepted for later has not been carried out in the time that was waited for it. It
-    will be: ask for it again by its id."""
+    """A deferred push was not executed within the time waited. It remains queued: query it by its
+    id later."""
 
     def __init__(self, operation_id: UUID) -> None:
-        sentence = f"Operation {operation_id} is not carried out yet: ask for it again later."
+        sentence = f"Operation {operation_id} is not executed yet: query it again later."
         super().__init__(sentence, code="operation_timeout")
         self.operation_id = operation_id
 
 
 class OperationFailed(DaybookError):
-    """What was accepted for later was given up after several failures, or somebody cancelled it.
-    Nothing of it was done; an operator may have it tried again."""
+    """A deferred push was cancelled, or given up after several failures. None of its messages were
+    stored; an operator can retry it."""
 
     def __init__(self, operation_id: UUID, status: str, reason: str | None) -> None:
-        sentence = f"Operation {operation_id} is {status}: {reason or 'nobody said why'}."
+        sentence = f"Operation {operation_id} is {status}: {reason or 'no reason given'}."
         super().__init__(sentence, code=f"operation_{status}")
         self.operation_id = operation_id
 
 
 class ServerFault(DaybookError):
-    """A defect of the service, or an answer that is not one of Daybook's."""
+    """An internal error of the service, or a response that is not Daybook's."""
 
 
 class BadSetup(ValueError):
-    """A client or a worker cannot be made of what it was given."""
+    """Invalid arguments of a client or a worker."""
 
 
 class BadAddress(BadSetup):
-    """There is no address of the service, or none that can be one, or a key that cannot be one:
-    they come from the surroundings of a program more often than from its author."""
+    """The service's address or API key is missing or malformed, usually in the environment."""

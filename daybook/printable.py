@@ -1,28 +1,26 @@
-"""Text that is safe to print: data of others neither moves a terminal's cursor nor changes the
-direction of its text.
+"""Escapes untrusted text for terminals and logs.
 
 Control characters (C0, DEL, C1), bidirectional and invisible marks, line separators and unassigned
-characters are written as escapes. Every command prints through `daybook.terminal`, which uses these
-functions; the client uses them for the server's errors, and both logs for their lines.
+characters become escapes, so that no data can move a cursor or reverse the text.
 """
 
 import re
 
-# ASCII without DEL needs no closer look, and most lines are ASCII.
+# Fast path: most lines are printable ASCII.
 _PLAIN = re.compile(r"[ -~]*\Z")
 
 
 def printable(text: str) -> str:
-    r"""The same on one line, with escapes such as \x1b and \u202e."""
+    r"""Returns the text on one line, with escapes such as \x1b and \u202e."""
     if _PLAIN.match(text) or text.isprintable():
         return text
     return "".join(one if one.isprintable() else _escape(one) for one in text)
 
 
 def printable_json(text: str) -> str:
-    r"""The same JSON, with escapes such as \u202e in its strings; line breaks between values stay.
+    r"""Returns the same JSON with escapes such as \u202e in its strings; line breaks stay.
 
-    Encoders escape C0 only. All other characters of this kind can only stand inside of strings.
+    Encoders escape C0 only. All other such characters can occur only within strings.
     """
     if _PLAIN.match(text):
         return text

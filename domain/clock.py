@@ -18,16 +18,12 @@ CLOCK_ID = UUID("5c1f3d1e-6b1a-5d0a-9a53-2f0c7b0e8f44")
 
 
 class Clock(State, frozen=True, kw_only=True, gc=False):
-    jumped_seconds: float
-    """Last jump: positive is forward, negative is back."""
-
+    jumped_seconds: float  # Last jump: positive is forward, negative is back
     updated_at: datetime
 
     class Jumped(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "clock.jumped"
-        seconds: float
-        """Positive is forward, negative is back."""
-
+        seconds: float  # Positive is forward, negative is back
         within_seconds: float
         """The jump happened at most this long before `at`, a time of the new clock."""
 
@@ -54,11 +50,8 @@ CLOCK: Decider[Clock] = Decider(
 
 class RecordJump(Struct, frozen=True, kw_only=True, gc=False):
     seconds: float
-    within_seconds: float
-    """Upper bound of the time between the jump and its detection."""
-
-    noticed_at: datetime
-    """By the new clock."""
+    within_seconds: float  # Upper bound of the time between the jump and its detection
+    noticed_at: datetime  # By the new clock
 
     @property
     def needs(self) -> Needs:

@@ -22,14 +22,9 @@ P = TypeVar("P")
 class CommandPriority(IntEnum):
     """Execution order under load: lower values run first."""
 
-    HIGH = 0
-    """Ends work, or has no other priority."""
-
-    NORMAL = 1
-    """Begins work: new orders, jobs and pushes."""
-
-    LOW = 2
-    """Background work without a waiting caller."""
+    HIGH = 0  # Ends work, or has no other priority
+    NORMAL = 1  # Begins work: new orders, jobs and pushes
+    LOW = 2  # Background work without a waiting caller
 
 
 class Needs(Struct, frozen=True, gc=False, kw_only=True):
@@ -45,9 +40,7 @@ class Needs(Struct, frozen=True, gc=False, kw_only=True):
     lock_related: tuple[tuple[Decider[Any], UUID], ...] = ()
     """Aggregates of a kind that refer to an id, such as the order of a bot; locked."""
 
-    lock_all: tuple[Decider[Any], ...] = ()
-    """Kinds of which every unfinished aggregate is locked."""
-
+    lock_all: tuple[Decider[Any], ...] = ()  # Kinds of which every unfinished aggregate is locked
     peek: tuple[tuple[Decider[Any], UUID], ...] = ()
     """Aggregates by id, read without a lock. A finished one counts as absent."""
 
@@ -65,9 +58,7 @@ class Needs(Struct, frozen=True, gc=False, kw_only=True):
     count_related: tuple[tuple[Decider[Any], UUID], ...] = ()
     """Aggregates of a kind that refer to an id: only counted."""
 
-    next_numbers: tuple[tuple[str, int], ...] = ()
-    """Number sequences, and how many numbers of each."""
-
+    next_numbers: tuple[tuple[str, int], ...] = ()  # Number sequences, and how many numbers of each
     priority: CommandPriority = CommandPriority.HIGH
 
     @staticmethod
@@ -93,7 +84,6 @@ class Needs(Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def weight(self) -> int:
-        """Size of the command in a batch."""
         numbers_count = sum([count for _, count in self.next_numbers])
         return max(1, len(self.lock), self.pick_count, numbers_count, len(self.count_related))
 

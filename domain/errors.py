@@ -13,8 +13,7 @@ class Refusal(Exception):
     """Whether an idempotency key stores this refusal. False for a refusal that may pass, such as an
     overload."""
 
-    facts: Mapping[str, Any] = {}
-    """Extra members of the problem response, for programs."""
+    facts: Mapping[str, Any] = {}  # Extra members of the problem response, for programs
 
 
 class SimpleRefusal(Refusal):

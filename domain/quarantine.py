@@ -23,20 +23,15 @@ ERROR_CHARACTERS_MAX = 300
 
 
 class QuarantineStatus(StrEnum):
-    DETECTED = "DETECTED"
-    """Found by the service; an operator has to decide."""
-
-    SET_ASIDE = "SET_ASIDE"
-    """Removed from the live tables by an operator."""
+    DETECTED = "DETECTED"  # Found by the service; an operator has to decide
+    SET_ASIDE = "SET_ASIDE"  # Removed from the live tables by an operator
 
 
 class Fault(Struct, frozen=True, kw_only=True, gc=False):
     """The first unreadable event of an aggregate, and the error."""
 
     aggregate_id: UUID
-    kind: str
-    """Of the aggregate; the first word of the topic if that is unknown."""
-
+    kind: str  # Of the aggregate; the first word of the topic if that is unknown
     topic: str
     position: int
     version: int

@@ -19,8 +19,7 @@ CUT_OFF = "It was cut off before its end."
 
 class RebuildAction(StrEnum):
     REBUILD = "rebuild"
-    ROLLBACK = "rollback"
-    """Puts the replaced tables back."""
+    ROLLBACK = "rollback"  # Puts the replaced tables back
 
 
 class RebuildStatus(StrEnum):
@@ -34,14 +33,9 @@ class TableFinding(Struct, frozen=True, kw_only=True, gc=False):
 
     projection: str
     position: int
-    rows_count: int
-    """In the log's version of the table."""
-
-    digest: str
-    """Of those rows, in any order: their count and the sum of their hashes."""
-
-    differences_count: int
-    """Rows of the replaced table that differed."""
+    rows_count: int  # In the log's version of the table
+    digest: str  # Of those rows, in any order: their count and the sum of their hashes
+    differences_count: int  # Rows of the replaced table that differed
 
 
 class Rebuild(State, frozen=True, kw_only=True, gc=False):
@@ -59,8 +53,7 @@ class Rebuild(State, frozen=True, kw_only=True, gc=False):
 
     class Completed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "rebuild.completed"
-        found: tuple[TableFinding, ...]
-        """Empty for a rollback, which compares nothing."""
+        found: tuple[TableFinding, ...]  # Empty for a rollback, which compares nothing
 
     class Failed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "rebuild.failed"
@@ -122,8 +115,6 @@ class BeginRebuild(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class EndRebuild(Struct, frozen=True, kw_only=True, gc=False):
-    """Completed with findings, or failed with an error."""
-
     rebuild_id: UUID
     found: Sequence[TableFinding] = ()
     error: str | None = None

@@ -45,8 +45,7 @@ class AsCounted(Struct, Generic[A], frozen=True, gc=False, kw_only=True):
     command: Command[A]
     expected: int
     counted: int
-    is_more: bool = False
-    """More matches exist than were counted."""
+    is_more: bool = False  # More matches exist than were counted
 
     @property
     def needs(self) -> Needs:

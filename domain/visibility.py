@@ -28,20 +28,11 @@ A = TypeVar("A")
 
 
 class Visibility(Struct, frozen=True, kw_only=True):
-    """By default unrestricted."""
-
-    owners: frozenset[str] | None = None
-    """Owners whose orders are visible; None for all."""
-
-    bot_id: UUID | None = None
-    """Orders held or completed by this bot are visible too."""
-
+    owners: frozenset[str] | None = None  # Owners whose orders are visible; None for all
+    bot_id: UUID | None = None  # Orders held or completed by this bot are visible too
     sees_all_bots: bool = True
-    queues: frozenset[str] | None = None
-    """Visible queues; None for all."""
-
-    restaurant: str | None = None
-    """The visible restaurant and its tickets; None for all."""
+    queues: frozenset[str] | None = None  # Visible queues; None for all
+    restaurant: str | None = None  # The visible restaurant and its tickets; None for all
 
     @property
     def is_none(self) -> bool:
@@ -83,8 +74,6 @@ UNBOUND = Visibility()
 
 
 class Restricted(Struct, Generic[A], frozen=True, gc=False):
-    """A command that decides with restricted visibility."""
-
     command: Command[A]
     visibility: Visibility
 

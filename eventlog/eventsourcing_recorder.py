@@ -15,10 +15,7 @@ from eventsourcing.persistence import (
     StoredEvent,
     Subscription,
 )
-from eventsourcing.postgres import (
-    PostgresApplicationRecorder,
-    PostgresDatastore,
-)
+from eventsourcing.postgres import PostgresApplicationRecorder, PostgresDatastore
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
@@ -66,11 +63,6 @@ class LogDatastore(PostgresDatastore):
 
 class LogRecorder(PostgresApplicationRecorder):
     datastore: LogDatastore
-
-    def __init__(
-        self, datastore: LogDatastore, *, events_table_name: str = "stored_events"
-    ) -> None:
-        super().__init__(datastore, events_table_name=events_table_name)
 
     def create_table(self) -> None:
         """Runs the migrations, which are safe with concurrent processes."""

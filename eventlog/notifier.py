@@ -1,11 +1,8 @@
-"""Who waits for the log is woken at once: in this process after a commit, in others by NOTIFY.
+"""Wakes readers of the log: in this process right after a commit, in others by NOTIFY.
 
-NOTIFY inside a write transaction would serialise all writers at COMMIT, so it is sent after it,
-on a connection of its own, and many commits share one. It is a hint and nothing more: whoever
-waits also looks by himself every second, so a lost one costs time and never an event.
-
-In this process a ring says to which kinds of aggregates something happened, and who does not hear
-any of them sleeps on. What comes from others says nothing of the kind, and wakes everybody.
+NOTIFY inside a write transaction would serialise all writers at COMMIT, so a separate connection
+sends one for many commits. It is only a hint: readers also poll every second, so a lost one costs
+time, never an event. Local commits wake the listeners of the changed kinds, a NOTIFY wakes all.
 """
 
 import asyncio
@@ -21,56 +18,53 @@ from daybook.eventlog.postgres.connections import connect, reader_conninfo
 CHANNEL = "daybook_log"
 LISTEN = f"LISTEN {CHANNEL}"
 NOTIFY = f"NOTIFY {CHANNEL}"
-# The first of many commits is announced at once, the rest together after this time.
+# The first of many commits sends NOTIFY at once, the others share one after this time.
 COALESCE_SECONDS = 0.02
 RECONNECT_SECONDS = 0.5
-# A connection that hears nothing for this long is asked whether it is still alive.
+# A connection that is silent for this long is checked with a query.
 SILENCE_SECONDS = 5.0
-
-
-# Whoever keeps a read model or looks after due times lets those go first for whom somebody waits.
+# Delay of followers and processors, which lets commands with waiting clients go first.
 BACKGROUND_DELAY_SECONDS = 0.01
 
 
 class Listener:
-    """One waiter's bell. A ring between two waits is not lost."""
+    """Waits for changes of some kinds. A wake-up between two waits is not lost."""
 
     def __init__(self, delay_seconds: float = 0.0, *, kinds: frozenset[str] | None = None) -> None:
-        self._courtesy_seconds = delay_seconds
-        self._hears = kinds
-        self._bell = asyncio.Event()
-        self._ringing: asyncio.TimerHandle | None = None
+        self._delay_seconds = delay_seconds
+        self._kinds = kinds
+        self._woken = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
 
     def wants(self, kinds: frozenset[str]) -> bool:
-        return self._hears is None or not self._hears.isdisjoint(kinds)
+        return self._kinds is None or not self._kinds.isdisjoint(kinds)
 
     def wake(self) -> None:
-        if not self._courtesy_seconds:
-            self._bell.set()
-        elif self._ringing is None and not self._bell.is_set():
+        if not self._delay_seconds:
+            self._woken.set()
+        elif self._timer is None and not self._woken.is_set():
             loop = asyncio.get_running_loop()
-            self._ringing = loop.call_later(self._courtesy_seconds, self._ring_now)
+            self._timer = loop.call_later(self._delay_seconds, self._wake_now)
 
-    def _ring_now(self) -> None:
-        self._ringing = None
-        self._bell.set()
+    def _wake_now(self) -> None:
+        self._timer = None
+        self._woken.set()
 
     async def wait(self, seconds: float) -> None:
-        # Not wait_for: in Python 3.11 it forgets a cancellation that comes with the ring.
+        # wait_for of Python 3.11 loses a cancellation that arrives together with the wake-up.
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._bell.wait()
-        self._bell.clear()
+                await self._woken.wait()
+        self._woken.clear()
 
 
 class Notifier:
     def __init__(self, conninfo: str) -> None:
         self._conninfo = reader_conninfo(conninfo)
-        self._wakes: set[Listener] = set()
+        self._listeners: set[Listener] = set()
         self._committed = asyncio.Event()
+        # Backend of the sending connection, whose own notifications are ignored.
         self._own_pid: int | None = None
-        """Of the connection that tells the others: what it says, this process knows."""
-
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
 
@@ -86,37 +80,37 @@ class Notifier:
     def listener(
         self, delay_seconds: float = 0.0, *, kinds: frozenset[str] | None = None
     ) -> Iterator[Listener]:
-        """`hears` names the kinds of aggregates, by their deciders, for which it is to be woken;
-        None for all. A kind that is missing there costs a second, until the next look."""
-        wake = Listener(delay_seconds, kinds=kinds)
-        self._wakes.add(wake)
+        """Yields a listener for the named deciders, or for all; a missing name delays it by up to
+        one second, until its next poll."""
+        listener = Listener(delay_seconds, kinds=kinds)
+        self._listeners.add(listener)
         try:
-            yield wake
+            yield listener
         finally:
-            self._wakes.discard(wake)
+            self._listeners.discard(listener)
 
     def notify(self, _position: int, kinds: frozenset[str]) -> None:
-        """Called after a commit: wakes this process now and the others very soon."""
-        for wake in self._wakes:
-            if wake.wants(kinds):
-                wake.wake()
+        """Wakes listeners after a commit: here now, in other processes within COALESCE_SECONDS."""
+        for listener in self._listeners:
+            if listener.wants(kinds):
+                listener.wake()
         self._committed.set()
 
-    def _ring_all(self) -> None:
-        for wake in self._wakes:
-            wake.wake()
+    def _wake_all(self) -> None:
+        for listener in self._listeners:
+            listener.wake()
 
     async def _listen(self) -> None:
         while not self._closing:
             with suppress(psycopg.Error, OSError):
                 async with await connect(self._conninfo) as connection:
                     await connection.execute(LISTEN)
-                    self._ring_all()  # Whatever was announced while nobody listened.
+                    self._wake_all()  # Notifications were lost while the connection was down.
                     while not self._closing:
-                        heard = connection.notifies(timeout=SILENCE_SECONDS, stop_after=1)
-                        senders = {one.pid async for one in heard}
+                        received = connection.notifies(timeout=SILENCE_SECONDS, stop_after=1)
+                        senders = {one.pid async for one in received}
                         if senders - {self._own_pid}:
-                            self._ring_all()
+                            self._wake_all()
                         elif not senders:
                             await connection.execute("SELECT 1")
             await asyncio.sleep(RECONNECT_SECONDS)

@@ -10,8 +10,7 @@ class Origin(Struct, frozen=True, kw_only=True, gc=False):
     command_id: UUID
     actor: str
     correlation: UUID | None = None
-    causation_id: int | None = None
-    """Position of the event to which a processor reacted with this command."""
+    causation_id: int | None = None  # Position of the event to which a processor reacted.
 
     @property
     def correlation_id(self) -> UUID:
@@ -30,8 +29,5 @@ class Receipt(Struct, frozen=True, gc=False):
 
     result: Any
     command_id: UUID
-    position: int | None
-    """None if the command changed nothing."""
-
-    replayed_response: StoredResponse | None = None
-    """The stored response, if the idempotency key was used before."""
+    position: int | None  # None if the command changed nothing.
+    replayed_response: StoredResponse | None = None  # Set if the idempotency key was used before.

@@ -1,1 +1,1 @@
-"""Applications that use Daybook, to read and to run."""
+"""Example applications of Daybook."""

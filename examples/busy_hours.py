@@ -1,4 +1,4 @@
-"""`busy_hours`: how many orders were completed in each hour."""
+"""`busy_hours`: a read model that counts completed orders by hour."""
 
 from collections import Counter
 from collections.abc import Sequence

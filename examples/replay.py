@@ -1,4 +1,4 @@
-"""Replays a log from Python: what there is, and how it stands, at any position.
+"""Replays a log from Python and counts aggregates by status, at any position.
 
 python -m examples.replay log.ndjson
 python -m examples.replay postgresql://user@host/database 4711
@@ -19,7 +19,7 @@ MAPPER = EventMapper(DECIDERS)
 
 
 def replay(lines: Iterable[Line], upto: int | None = None) -> dict[UUID, Any]:
-    """Every aggregate as the log tells it, up to a position or to its end."""
+    """Folds every aggregate, up to a position or to the end of the log."""
     states: dict[UUID, Any] = {}
     for line in lines:
         if upto is not None and line.position > upto:
@@ -30,14 +30,14 @@ def replay(lines: Iterable[Line], upto: int | None = None) -> dict[UUID, Any]:
     return states
 
 
-def standing(states: Iterable[Any]) -> Counter[tuple[str, str]]:
+def count_by_status(states: Iterable[Any]) -> Counter[tuple[str, str]]:
     return Counter((type(state).__name__, getattr(state, "status", "")) for state in states)
 
 
 def main(source: str, upto: str | None = None) -> None:
     lines = read_database(source) if "://" in source else read_export(source)
     states = replay(lines, None if upto is None else int(upto))
-    for (kind, status), count in sorted(standing(states.values()).items()):
+    for (kind, status), count in sorted(count_by_status(states.values()).items()):
         sys.stdout.write(f"{count:>8}  {kind} {status}\n")
 
 

@@ -1,1 +1,1 @@
-"""Process managers: what the service does by itself when something happened or fell due."""
+"""Process managers: they react to events and due times by sending commands."""

@@ -1,4 +1,4 @@
-"""Checkpoints: the live tables are copied now and then, so that the past is quickly found."""
+"""Takes checkpoints of the live tables, which bound the replay of a time-travel query."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from daybook.projections.time_travel.checkpoints import due_tables, take_checkpo
 
 class Checkpoints(Processor):
     name: ClassVar[str] = "checkpoints"
-    # They are due when the log has grown, by whatever.
+    # Any event makes the log longer, and its length decides when a checkpoint is due.
     wakes_on: ClassVar[WakesOn] = None
     pause_seconds: ClassVar[float] = POLL_SECONDS
     min_interval_seconds: ClassVar[float] = POLL_SECONDS
@@ -28,7 +28,7 @@ class Checkpoints(Processor):
 
 
 async def take_when_settled(conninfo: str, tables: Sequence[LiveTable[Any]]) -> None:
-    """On a connection of its own: the session is shared, and this is a transaction. Somebody is
-    nearly always writing, and is waited for: what is not settled is looked through for gaps."""
+    """Opens its own connection, because this is a transaction and processors share the session.
+    Waits for open writes to settle: positions past the settled one may still have gaps."""
     async with await connect(reader_conninfo(conninfo)) as connection:
         await take_checkpoints(connection, await settled_position(connection), tables)

@@ -1,9 +1,7 @@
-"""Clock jumps: when the database's clock has jumped, the log says so, and nothing waits for times
-that the clock before it had set.
+"""Records jumps of the database's clock, and moves backoffs and rate limits back with it.
 
-Leases and timers take care of themselves. A retry rests for some time after its failure, and a rate
-spreads starts over some time: when the clock went back, both are moved along with it. Times that a
-client chose, of delayed jobs, snoozes and schedules, stay as they are.
+Leases and timers handle jumps themselves (deadlines.py). Times that a client chose, for delayed
+jobs, snoozes and schedules, do not move.
 """
 
 from time import monotonic
@@ -29,8 +27,8 @@ from daybook.processors.processor import (
 )
 
 ACTOR = "system:clock"
-# A standby process notices each jump, too, but leaves it to the leader. It keeps the jump for 2 s,
-# and records it if it takes over from a dead leader in that time.
+# A standby process also notices each jump. It keeps the jump for 2 s, and records it only if it
+# takes over from a dead leader in that time.
 UNRECORDED_SECONDS_MAX = 2.0
 
 READ_CLOCK = "SELECT clock_timestamp()"
@@ -55,12 +53,12 @@ class ClockJumps(Processor):
     name: ClassVar[str] = "clock"
     wakes_on: ClassVar[WakesOn] = (JOB,)
     pause_seconds: ClassVar[float] = 0.1
-    # Nothing that happens makes a clock jump.
+    # No event makes a clock jump.
     min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
     def __init__(self) -> None:
+        # The clock may have jumped before this process started.
         self._may_be_stranded = True
-        """Also at first: the clock may have jumped before this process began."""
 
     async def work(self, runtime: Runtime, session: Session) -> float:
         began = monotonic()
@@ -71,14 +69,16 @@ class ClockJumps(Processor):
             self._may_be_stranded = True
             return POLL_SECONDS
         for jump in session.clock.unrecorded:
-            # A jump stays unrecorded until the log has it, and so do those behind it.
+            # Jumps are recorded in order: a failure keeps this one and all later ones unrecorded.
             if not await runtime.send([_record(runtime, jump)]):
                 return AGAIN_SECONDS
             session.clock.mark_recorded(jump)
-            await self._mend(session, jump)
-        return await self._reschedule(runtime, session) if self._may_be_stranded else POLL_SECONDS
+            await self._move_rate_limits(session, jump)
+        if not self._may_be_stranded:
+            return POLL_SECONDS
+        return await self._reschedule(runtime, session)
 
-    async def _mend(self, session: Session, jump: Jump) -> None:
+    async def _move_rate_limits(self, session: Session, jump: Jump) -> None:
         if jump.seconds < 0:
             self._may_be_stranded = True
             await session.connection.execute(MOVE_PACES, {"seconds": jump.seconds})
@@ -86,8 +86,8 @@ class ClockJumps(Processor):
     async def _reschedule(self, runtime: Runtime, session: Session) -> float:
         found = await session.connection.execute(FIND_STRANDED_RETRIES, {"limit": BATCH_MAX})
         stranded = await found.fetchall()
-        taken = await runtime.send(_move(runtime, *one) for one in stranded)
-        self._may_be_stranded = len(stranded) == BATCH_MAX or not taken
+        accepted = await runtime.send(_move(runtime, *one) for one in stranded)
+        self._may_be_stranded = len(stranded) == BATCH_MAX or not accepted
         return AGAIN_SECONDS if self._may_be_stranded else POLL_SECONDS
 
 

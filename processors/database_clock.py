@@ -1,8 +1,8 @@
-"""The database's clock, watched by the monotonic clock of this process.
+"""Detects jumps of the database's clock by comparing it with this process's monotonic clock.
 
-Leases and due times are written by the database's clock, which may jump: an operator sets it, NTP
-steps it, a failover brings another machine's. A monotonic clock does not jump. This process reads
-both in every look, so a jump shows as a difference between them, before anything is judged by it.
+Leases and due times are written by the database's clock. An operator, an NTP step or a failover to
+another machine can make it jump. Each query reads both clocks, so a jump shows before any deadline
+is judged by the new time.
 """
 
 import logging
@@ -14,9 +14,9 @@ from msgspec import Struct
 
 _log = logging.getLogger("daybook")
 
-# Clocks are slewed by half a millisecond a second at most. A smaller step is not worth a line.
+# NTP slews a clock by at most 0.5 ms a second, far below this.
 JUMP_SECONDS_MIN = 0.2
-# More than happen between two looks of any processor.
+# More jumps than happen between two runs of any processor.
 JUMPS_MAX = 100
 
 
@@ -29,38 +29,34 @@ class Look(Struct, frozen=True, gc=False):
 
     @property
     def unsure_seconds(self) -> float:
-        """A jump up to this long may be hidden by the time that the answer took."""
+        """The duration of a slow query, which may hide a jump of up to this length."""
         seconds = self.ended - self.began
         return seconds if seconds > JUMP_SECONDS_MIN else 0.0
 
 
 class Jump(Struct, frozen=True, gc=False):
     seconds: float
-    """How far the clock went forward, or back when negative."""
+    """Forward if positive, back if negative."""
 
     within_seconds: float
-    """How long before it was noticed it happened at most."""
+    """The jump happened at most this long before `noticed_at`."""
 
     noticed_at: datetime
     """By the new clock."""
 
 
 class DatabaseClock:
-    """Shared by all processors of a process: the first that reads it notices a jump for all."""
+    """Shared by all processors of a process: the first reading after a jump reports it to all."""
 
     def __init__(self) -> None:
         self.jumps = deque[Jump](maxlen=JUMPS_MAX)
-        """The last jumps that this process has noticed."""
-
         self.jumps_count = 0
-
+        # Jumps that are not in the log yet, each with the monotonic time of its detection.
         self._unrecorded: list[tuple[Jump, float]] = []
-        """Jumps that are not in the log yet, and when they were noticed."""
-
         self._last: Look | None = None
 
     def look(self, now: datetime, *, began: float, ended: float | None = None) -> Look:
-        """Takes a reading of the database's clock, and notices a jump since the last reading."""
+        """Stores a reading of the database's clock; logs a jump since the previous reading."""
         look = Look(now, began, monotonic() if ended is None else ended)
         last, self._last = self._last, look
         if last is not None and (jump := _jump(last, look)) is not None:
@@ -90,9 +86,9 @@ class DatabaseClock:
 
 def _jump(last: Look, look: Look) -> Jump | None:
     """Returns a jump only if the duration of the two readings cannot explain the difference."""
-    passed = (look.now - last.now).total_seconds()
-    least, most = look.began - last.ended, look.ended - last.began
-    if least - JUMP_SECONDS_MIN <= passed <= most + JUMP_SECONDS_MIN:
+    elapsed = (look.now - last.now).total_seconds()
+    shortest, longest = look.began - last.ended, look.ended - last.began
+    if shortest - JUMP_SECONDS_MIN <= elapsed <= longest + JUMP_SECONDS_MIN:
         return None
-    seconds = passed - (least + most) / 2
-    return Jump(seconds=seconds, within_seconds=max(most, 0.0), noticed_at=look.now)
+    seconds = elapsed - (shortest + longest) / 2
+    return Jump(seconds=seconds, within_seconds=max(longest, 0.0), noticed_at=look.now)

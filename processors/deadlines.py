@@ -1,8 +1,8 @@
-"""Deadlines that survive a jump of the clock by which they were written.
+"""Deadlines that survive a jump of the database's clock.
 
-As long as the database's clock is steady, a deadline is judged by it, and nothing needs to be
-remembered. A deadline from before a jump is measured by elapsed time instead, from the moment at
-which the jump was noticed: never too short, and at most once its whole length too long.
+While the clock is steady, it alone decides and no state is kept. A deadline written before a jump
+is measured by monotonic time from the detection of the jump: it never ends early, and at most once
+its own length late.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -18,21 +18,19 @@ from daybook.processors.processor import BATCH_MAX, POLL_SECONDS, Session
 
 
 class Deadline(Struct, frozen=True, gc=False):
-    """A row as the queries of processors give it. The first columns are these, and a query without
-    a finding gives the time alone."""
+    """A row of a processor's query, after the column `now`. If the query matches nothing, it
+    returns one row with `now` alone."""
 
     of: Hashable
     until: datetime
-    """As it is written: a heartbeat makes it another deadline."""
+    """As stored. A heartbeat changes it, which makes it another deadline."""
 
     seconds: float
-    """How long it has still to last, by the database's clock."""
+    """Remaining time by the database's clock."""
 
     length_seconds: float
-    """How long it lasts in all."""
-
     rest: tuple[Any, ...] = ()
-    """The other columns."""
+    """Further columns of the query."""
 
     @property
     def key(self) -> Hashable:
@@ -40,27 +38,26 @@ class Deadline(Struct, frozen=True, gc=False):
 
     @property
     def is_odd(self) -> bool:
-        """It was written when the clock was ahead: there is more left than there ever was."""
+        """Whether more time is left than its whole length: it was written by a clock ahead."""
         return self.seconds > self.length_seconds + JUMP_SECONDS_MIN
 
 
 class DueDeadline(Struct, frozen=True):
     deadlines: list[Deadline]
-    """Deadlines that are over, the oldest first."""
+    """Expired deadlines, oldest first."""
 
     next_seconds: float
-    """After how long the next one follows, as far as is known."""
+    """Time until the next known deadline."""
 
 
 class Deadlines:
-    """Of one processor."""
+    """The deadlines of one processor."""
 
     def __init__(self) -> None:
+        # The number of clock jumps that are already reflected in `_ends`.
         self._jumps_count = 0
-        """How many jumps of the clock it has taken into account."""
-
+        # Monotonic end times of deadlines that the database's clock cannot judge.
         self._ends: dict[Hashable, float] = {}
-        """When deadlines that the clock cannot tell are over, by the monotonic clock."""
 
     async def find_due(
         self,
@@ -70,8 +67,8 @@ class Deadlines:
         grace_seconds: float = 0.0,
         **parameters: Any,
     ) -> DueDeadline:
-        """Finds deadlines that were over `grace_seconds` ago; a standby process waits for its
-        `patience_seconds` more."""
+        """Returns deadlines that expired at least `grace_seconds` ago. A standby process adds its
+        `standby_delay_seconds`."""
         grace_seconds += session.standby_delay_seconds
         given = {**parameters, "grace": grace_seconds, "odd": JUMP_SECONDS_MIN}
         sees_all = self._must_see_all(session.clock)
@@ -81,7 +78,7 @@ class Deadlines:
             look, found = await _read(session, query, given, sees_all=True)
         left = self.left(session.clock, look, found, are_all=sees_all)
         judged = sorted(zip(left, range(len(found)), strict=True))
-        over = [found[place] for seconds, place in judged if seconds + grace_seconds <= 0]
+        over = [found[index] for seconds, index in judged if seconds + grace_seconds <= 0]
         coming = [seconds + grace_seconds for seconds, _ in judged[len(over) :]]
         if len(over) >= BATCH_MAX:
             return DueDeadline(over[:BATCH_MAX], 0)
@@ -95,13 +92,13 @@ class Deadlines:
         *,
         are_all: bool,
     ) -> list[float]:
-        """How many seconds each of them still has."""
+        """Returns the remaining seconds of each deadline, by monotonic time after a jump."""
         shifts = self._shifts(clock)
         left = [self._left(one, look, shifts) for one in deadlines]
         if are_all:
             self._jumps_count = clock.jumps_count
-            held = {one.key for one in deadlines}
-            self._ends = {key: end for key, end in self._ends.items() if key in held}
+            open_keys = {one.key for one in deadlines}
+            self._ends = {key: end for key, end in self._ends.items() if key in open_keys}
         return left
 
     def _left(self, one: Deadline, look: Look, shifts: Sequence[float]) -> float:
@@ -109,8 +106,8 @@ class Deadlines:
         if end is None and not shifts and not one.is_odd:
             return one.seconds + look.unsure_seconds
         if end is None:
-            # It was written before the jumps, or after some of them. The longest of these is never
-            # too short, and nothing lasts longer than its length.
+            # The deadline was written before all of the jumps or after some of them. The largest
+            # shift never ends it early, and its own length bounds the delay.
             longest = one.seconds + max([0.0, *shifts])
             end = self._ends[one.key] = look.ended + min(one.length_seconds, longest)
         return end - look.ended
@@ -122,8 +119,8 @@ class Deadlines:
         return clock.jumps_count > self._jumps_count
 
     def _shifts(self, clock: DatabaseClock) -> list[float]:
-        """How far the clock went by all jumps that are new here, by all but the first, and so on:
-        a deadline was written before one of them, or after the last."""
+        """Total shift by all new jumps, by all but the first, and so on: a deadline was written
+        before one of these jumps, or after the last."""
         new = (
             [*clock.jumps][self._jumps_count - clock.jumps_count :]
             if self._has_jumped(clock)
@@ -135,7 +132,7 @@ class Deadlines:
 async def _read(
     session: Session, query: LiteralString, given: Mapping[str, Any], *, sees_all: bool
 ) -> tuple[Look, list[Deadline]]:
-    """One statement reads the clock and the deadlines that are judged by it."""
+    """Reads the clock and the deadlines in one statement, so that both belong together."""
     parameters = {**given, "all": sees_all, "limit": None if sees_all else BATCH_MAX + 1}
     began = monotonic()
     rows = await (await session.connection.execute(query, parameters)).fetchall()

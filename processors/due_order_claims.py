@@ -1,4 +1,4 @@
-"""Open claims by the time at which they are due, and what the processors that end them share."""
+"""Base class and query of the processors that end order claims when they are due."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, cast
@@ -12,11 +12,10 @@ from daybook.domain.orders.order import ORDER
 from daybook.processors.deadlines import Deadline, Deadlines
 from daybook.processors.processor import AGAIN_SECONDS, Processor, Runtime, Session, WakesOn
 
-# The claims that are due, and the first that is not: its remaining time is all that the processor
-# needs to know of the future. The time is the database's, like every due time, and never this
-# machine's. A claim with more time left than its length was made while that clock was ahead; after
-# a jump the query returns all claims. The index on bot_id holds only orders that are being cooked,
-# so the query reads as many rows as there are busy bots, however many orders are pending.
+# Due claims, and the first that is not due, whose remaining time sets the next run. The database's
+# clock decides. A claim with more time left than its length was made while that clock was ahead;
+# after a jump the query returns all claims. The index on bot_id holds only claimed orders, so the
+# query reads one row per busy bot, however many orders are pending.
 FIND_DUE_CLAIMS = """
 WITH moment AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -43,12 +42,11 @@ class OpenClaim(Struct, frozen=True, gc=False):
     bot_id: UUID
     id: UUID
     seconds: float
-    """How long it has still to wait; 0 or less when that is over."""
+    """Time until it is due; 0 or less when it is."""
 
 
 class DueClaimProcessor(Processor):
-    """Ends the claims of one mode when they are due: it knows when to look again, and only a
-    claim that is due sooner than those before it is a reason to look earlier."""
+    """Ends the claims of one completion mode when they are due."""
 
     wakes_on: ClassVar[WakesOn] = (ORDER,)
     min_interval_seconds: ClassVar[float] = 0.1
@@ -57,7 +55,7 @@ class DueClaimProcessor(Processor):
     action: ClassVar[str]
 
     def __init__(self, grace_seconds: float = 0) -> None:
-        """The grace is somebody else's time to end a claim before we do without them."""
+        """`grace_seconds` leaves a callback time to end the claim first."""
         self._grace_seconds = grace_seconds
         self._deadlines = Deadlines()
 
@@ -65,11 +63,11 @@ class DueClaimProcessor(Processor):
         due = await self._deadlines.find_due(
             session, FIND_DUE_CLAIMS, grace_seconds=self._grace_seconds, mode=self.mode.value
         )
-        taken = await runtime.send(
+        accepted = await runtime.send(
             (self.command(claim), runtime.origin(self.actor, claim.id, self.action))
             for claim in map(_open_claim, due.deadlines)
         )
-        return due.next_seconds if taken else min(due.next_seconds, AGAIN_SECONDS)
+        return due.next_seconds if accepted else min(due.next_seconds, AGAIN_SECONDS)
 
     @abstractmethod
     def command(self, claim: OpenClaim) -> Command[Any]: ...

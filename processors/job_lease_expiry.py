@@ -1,7 +1,7 @@
-"""Leases: a worker that has not been heard of until its lease was over has lost its job.
+"""Expires job leases that no heartbeat has extended.
 
-The attempt counts, the job rests and is tried again; after the last one it is dead. The worker may
-still be at it: whatever it says later names a claim that holds nothing any more.
+The attempt counts; the job is retried after its backoff, or is dead after the last attempt. A late
+report of the worker names a claim that is no longer valid, and is refused.
 """
 
 import random
@@ -23,11 +23,10 @@ from daybook.processors.processor import (
 )
 
 ACTOR = "system:leases"
-DEED = "expire"
+ACTION = "expire"
 
-# The leases that are over, the first that is not, and any that lasts longer than it could: these
-# were given when the clock was ahead. All of them, after it jumped. Only jobs that are being worked
-# on are looked through.
+# Expired leases, the first that is not expired, and any with more time left than its length, which
+# was granted while the clock was ahead. After a jump, all leases. Reads claimed jobs only.
 FIND_EXPIRED = """
 WITH moment AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -54,8 +53,7 @@ class JobLeaseExpiry(Processor):
     name: ClassVar[str] = "leases"
     wakes_on: ClassVar[WakesOn] = (JOB,)
     pause_seconds: ClassVar[float] = 0.1
-    # A lease that begins now is not over before those that began earlier, as a rule; and nobody
-    # waits for its end to the millisecond.
+    # A new lease rarely ends before the older ones, and up to 1 s of delay is acceptable.
     min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
     def __init__(self) -> None:
@@ -63,8 +61,8 @@ class JobLeaseExpiry(Processor):
 
     async def work(self, runtime: Runtime, session: Session) -> float:
         due = await self._deadlines.find_due(session, FIND_EXPIRED)
-        taken = await runtime.send(_expiry(runtime, one) for one in due.deadlines)
-        return due.next_seconds if taken else AGAIN_SECONDS
+        accepted = await runtime.send(_expiry(runtime, one) for one in due.deadlines)
+        return due.next_seconds if accepted else AGAIN_SECONDS
 
 
 def _expiry(runtime: Runtime, lease: Deadline) -> tuple[Command[Job], Origin]:
@@ -78,4 +76,4 @@ def _expiry(runtime: Runtime, lease: Deadline) -> tuple[Command[Job], Origin]:
         lease_seconds=lease.length_seconds,
         jitter=jitter,
     )
-    return command, runtime.origin(ACTOR, claim_id, DEED)
+    return command, runtime.origin(ACTOR, claim_id, ACTION)

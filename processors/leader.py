@@ -1,9 +1,8 @@
-"""Whose turn it is, when several processes could do the same work.
+"""Leader election by a PostgreSQL advisory lock, and the loop that runs the processors.
 
-The process whose session holds an advisory lock works; PostgreSQL gives the lock back when that
-session ends, however it ends. The others stand by. Processors look at the database through this
-very session, so a process that has lost the lock cannot even look. All this only saves work:
-that two do the same at once is harmless, and that the one on duty sleeps is noticed.
+The leader's session holds the lock, and PostgreSQL releases it when that session ends. Processors
+query through the same session, so a process that lost the lock reads nothing. Election only saves
+work: duplicate commands are refused, and a standby process takes over work left undone for 2 s.
 """
 
 import asyncio
@@ -25,18 +24,18 @@ from daybook.processors.processor import POLL_SECONDS, Processor, Runtime, Sessi
 
 _log = logging.getLogger("daybook")
 
-TAKE_DUTY = "SELECT pg_try_advisory_lock(hashtextextended('daybook.processors', 0))"
-# What is looked at is small, whatever the planner thinks after a flood of orders.
-WORK_ALONE = "SET max_parallel_workers_per_gather = 0"
+TRY_LEADER_LOCK = "SELECT pg_try_advisory_lock(hashtextextended('daybook.processors', 0))"
+# Processors read few rows. After a burst of orders the planner would start parallel workers.
+DISABLE_PARALLEL_QUERY = "SET max_parallel_workers_per_gather = 0"
 
-PATIENCE_SECONDS = 2.0
-# When the process on duty dies, the next one has taken over after this time.
+STANDBY_DELAY_SECONDS = 2.0
+# A standby process takes over from a dead leader within this time.
 STANDBY_SECONDS = 0.5
 RECONNECT_SECONDS = 0.2
-# For so long nobody needs to know that a session, and with it the lock, is not to be had.
+# A missing lock or session is logged only after this time.
 ALARM_SECONDS = 5.0
-# A look takes milliseconds, and a command that it sends has its own deadline of 5 s. What takes
-# longer than this has lost its server without a word.
+# A run takes milliseconds, and its commands have a deadline of 5 s. A longer one means that the
+# server is gone without closing the connection.
 SESSION_SECONDS_MAX = 8.0
 
 Connection = AsyncConnection[TupleRow]
@@ -52,10 +51,10 @@ class LeaderRunner:
         self._tasks: list[asyncio.Task[None]] = []
         self._connection: Connection | None = None
         self._clock = DatabaseClock()
-        self._on_duty = False
+        self._is_leader = False
         self._entering = asyncio.Lock()
         self._closing = False
-        self._shut_out_since: float | None = None
+        self._no_lock_since: float | None = None
         self._has_alarmed = False
 
     async def __aenter__(self) -> Self:
@@ -71,11 +70,11 @@ class LeaderRunner:
             await self._connection.close()
 
     async def _run(self, processor: Processor) -> None:
-        """A lost database is waited for; a defect is told and outlived."""
+        """Retries after a lost connection, and after an unexpected error, which it logs."""
         with self._runtime.notifier.listener(
             BACKGROUND_DELAY_SECONDS, kinds=_names(processor)
         ) as wake:
-            # A cancellation that meets a lost connection in psycopg is gone: hence the question.
+            # psycopg swallows a cancellation that meets a lost connection, hence the flag.
             while not self._closing:
                 try:
                     await self._step(processor, wake)
@@ -83,7 +82,9 @@ class LeaderRunner:
                     self._warn_no_lock(error)
                     await asyncio.sleep(RECONNECT_SECONDS)
                 except Exception:
-                    _log.exception("%s could not do their work and try again.", processor.name)
+                    _log.exception(
+                        "processor %s failed and is retried in %g s", processor.name, POLL_SECONDS
+                    )
                     await asyncio.sleep(POLL_SECONDS)
 
     async def _step(self, processor: Processor, wake: Listener) -> None:
@@ -109,41 +110,41 @@ class LeaderRunner:
             if self._connection is None:
                 self._connection = await connect(self._conninfo)
             connection = self._connection
-            if not self._on_duty:
+            if not self._is_leader:
                 try:
                     with _limited(connection):
-                        await connection.execute(WORK_ALONE)
-                        ((taken,),) = await (await connection.execute(TAKE_DUTY)).fetchall()
+                        await connection.execute(DISABLE_PARALLEL_QUERY)
+                        result = await connection.execute(TRY_LEADER_LOCK)
+                        ((is_locked,),) = await result.fetchall()
                 except (psycopg.Error, OSError):
                     await self._leave(connection)
                     raise
-                self._on_duty = taken
-        patience_seconds = 0 if self._on_duty else PATIENCE_SECONDS
-        return Session(connection, patience_seconds, self._clock)
+                self._is_leader = is_locked
+        standby_delay_seconds = 0 if self._is_leader else STANDBY_DELAY_SECONDS
+        return Session(connection, standby_delay_seconds, self._clock)
 
     def _warn_no_lock(self, error: Exception) -> None:
-        """In doubt nothing is done, and somebody is told."""
         now = asyncio.get_running_loop().time()
-        if self._shut_out_since is None:
-            self._shut_out_since = now
-        elif now > self._shut_out_since + ALARM_SECONDS and not self._has_alarmed:
+        if self._no_lock_since is None:
+            self._no_lock_since = now
+        elif now > self._no_lock_since + ALARM_SECONDS and not self._has_alarmed:
             self._has_alarmed = True
             _log.error(
-                "Nobody here looks after due times, leases and schedules: the lock cannot be asked "
-                "for since %.0f s (%s). Look at the database; work goes on when it answers.",
-                now - self._shut_out_since,
+                "leader lock unavailable for %.0f s (%s): timers, leases and schedules are paused "
+                "in this process until the database answers",
+                now - self._no_lock_since,
                 type(error).__name__,
             )
 
     def _clear_warning(self) -> None:
         if self._has_alarmed:
-            _log.warning("The lock can be asked for again: due times are looked after.")
-        self._shut_out_since, self._has_alarmed = None, False
+            _log.warning("leader lock available again: timers, leases and schedules continue")
+        self._no_lock_since, self._has_alarmed = None, False
 
     async def _leave(self, connection: Connection) -> None:
-        """In doubt it is not this process's turn. Another may have gone in again already."""
+        """Gives up leadership, unless another processor has already reconnected."""
         if self._connection is connection:
-            self._connection, self._on_duty = None, False
+            self._connection, self._is_leader = None, False
         with suppress(psycopg.Error, OSError):
             await connection.close()
 

@@ -1,7 +1,7 @@
-"""Operations: what was accepted is carried out, in the order in which it was accepted.
+"""Executes accepted operations, per lane in the order of acceptance.
 
-Each is one transaction, so whoever dies over it leaves it as it was, and another process finds it.
-The committer takes them last, and a few at a time: nobody waits for a connection because of them.
+Each operation runs in one transaction, so a crash leaves it untouched for another process. The
+committer runs them at low priority: they never delay other commands.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from daybook.projections.messages.operations import DueOperation, find_due
 _log = logging.getLogger("daybook.operations")
 
 ACTOR = "system:operations"
-DEED = "carry out"
+ACTION = "carry out"
 AT_ONCE_MAX = 200
-# Messages of operations that are carried out in one transaction.
+# Messages per transaction.
 TOGETHER_MAX = 1000
-# Others may have been waiting for this one's place: there is a look this often, bell or not.
+# An executed operation may unblock others of its lane, so the next run follows without a wakeup.
 LOOK_SECONDS = 0.1
 ERROR_CHARACTERS_MAX = 2000
 
-# Another has done it, or the database was away: the next look shows what is left. It is not the
-# operation's fault, so it is no attempt.
+# Another process was first, or the database was unavailable: the next run reads the remaining
+# work. The operation is not at fault, so this is no failed attempt.
 _NOT_NOW = (
     OperationOverError,
     NotFoundError,
@@ -42,9 +42,8 @@ _NOT_NOW = (
     ConflictError,
     NotLoadedError,
 )
-# Of the database's errors those that what was asked for has brought about: its data, the rules for
-# them, and the limits of a row. With any other, such as a missing right, no operation would fare
-# better, and all would be given up.
+# SQLSTATE classes that the operation itself causes: its data, constraints, and limits of a row. Any
+# other error, such as a missing privilege, hits every operation, so none may be given up for it.
 _OWN_FAULTS = ("21", "22", "23", "54", "P0")
 
 
@@ -52,7 +51,7 @@ class Operations(Processor):
     name: ClassVar[str] = "operations"
     wakes_on: ClassVar[WakesOn] = (OPERATION,)
     pause_seconds: ClassVar[float] = 0.01
-    # Most of what rings has accepted nothing for later.
+    # Most wakeups bring no accepted operation.
     min_interval_seconds: ClassVar[float] = 0.03
 
     def __init__(self) -> None:
@@ -65,9 +64,9 @@ class Operations(Processor):
         )
         if not due:
             return POLL_SECONDS
-        outcomes = await asyncio.gather(*(_carry_out_line(runtime, line) for line in lines(due)))
-        if troubles := [one for one in outcomes if one is not None]:
-            await _rest(troubles)
+        outcomes = await asyncio.gather(*(_execute_chain(runtime, chain) for chain in chains(due)))
+        if errors := [one for one in outcomes if one is not None]:
+            await _back_off(errors)
         return 0 if len(due) == AT_ONCE_MAX else LOOK_SECONDS
 
     def _begin(self, session: Session) -> None:
@@ -77,30 +76,29 @@ class Operations(Processor):
         self._has_begun = session.is_leader
 
 
-def lines(due: Sequence[DueOperation]) -> list[list[DueOperation]]:
-    """Groups operations that share a lane into lines, each in the order of acceptance. Operations
-    of a line follow one another, because events of concurrent writers enter the log in any
-    order."""
-    line_of: dict[tuple[str, str], list[DueOperation]] = {}
+def chains(due: Sequence[DueOperation]) -> list[list[DueOperation]]:
+    """Groups operations that share a lane into chains, each in the order of acceptance. A chain
+    runs sequentially, because events of concurrent writers enter the log in any order."""
+    chain_of: dict[tuple[str, str], list[DueOperation]] = {}
     for one in due:
         lanes = {(item.queue, item.partition) for item in one.items}
-        joined = {id(line): line for lane in lanes if (line := line_of.get(lane)) is not None}
-        line, *others = joined.values() if joined else ([],)
+        joined = {id(chain): chain for lane in lanes if (chain := chain_of.get(lane)) is not None}
+        chain, *others = joined.values() if joined else ([],)
         for other in others:
-            line += other
+            chain += other
             for item in (item for operation in other for item in operation.items):
-                line_of[item.queue, item.partition] = line
-        line.append(one)
-        line_of |= dict.fromkeys(lanes, line)
-    places = {one.operation_id: place for place, one in enumerate(due)}
-    found = {id(line): line for line in line_of.values()}
-    return [sorted(line, key=lambda one: places[one.operation_id]) for line in found.values()]
+                chain_of[item.queue, item.partition] = chain
+        chain.append(one)
+        chain_of |= dict.fromkeys(lanes, chain)
+    order = {one.operation_id: index for index, one in enumerate(due)}
+    found = {id(chain): chain for chain in chain_of.values()}
+    return [sorted(chain, key=lambda one: order[one.operation_id]) for chain in found.values()]
 
 
-def parts(line: Sequence[DueOperation]) -> Iterator[list[DueOperation]]:
-    """Of a line, as many operations as one transaction takes."""
+def parts(chain: Sequence[DueOperation]) -> Iterator[list[DueOperation]]:
+    """Splits a chain by the number of messages that one transaction takes."""
     part: list[DueOperation] = []
-    for one in line:
+    for one in chain:
         if part and sum(len(each.items) for each in (*part, one)) > TOGETHER_MAX:
             yield part
             part = []
@@ -108,38 +106,38 @@ def parts(line: Sequence[DueOperation]) -> Iterator[list[DueOperation]]:
     yield part
 
 
-async def _carry_out_line(runtime: Runtime, line: Sequence[DueOperation]) -> psycopg.Error | None:
-    for part in parts(line):
-        if not await _carried_out_together(runtime, part):
+async def _execute_chain(runtime: Runtime, chain: Sequence[DueOperation]) -> psycopg.Error | None:
+    for part in parts(chain):
+        if not await _execute_together(runtime, part):
             for one in part:
-                if error := await _carry_out(runtime, one):
+                if error := await _execute(runtime, one):
                     return error
     return None
 
 
-async def _carried_out_together(runtime: Runtime, part: Sequence[DueOperation]) -> bool:
-    """False if they have to be carried out one by one: one alone, or one of them at fault."""
+async def _execute_together(runtime: Runtime, part: Sequence[DueOperation]) -> bool:
+    """Returns False if the operations must run one by one: a single one, or one that fails."""
     if len(part) == 1:
         return False
     commands = [ExecuteOperation(operation_id=one.operation_id, items=one.items) for one in part]
     began_at = asyncio.get_running_loop().time()
     try:
-        origin = runtime.origin(ACTOR, part[0].operation_id, f"{DEED} {len(part)}")
+        origin = runtime.origin(ACTOR, part[0].operation_id, f"{ACTION} {len(part)}")
         receipt = await runtime.committer.submit(AllOrNothing(commands), origin)
     except Exception:
         return False
     seconds = asyncio.get_running_loop().time() - began_at
     for operation in receipt.result:
-        _say(logging.INFO, "operation.completed", operation, ms=round(seconds * 1000, 1))
+        _log_operation(logging.INFO, "operation.completed", operation, ms=round(seconds * 1000, 1))
     return True
 
 
-async def _carry_out(runtime: Runtime, due: DueOperation) -> psycopg.Error | None:
-    """Returns what is wrong with the database, if something is."""
+async def _execute(runtime: Runtime, due: DueOperation) -> psycopg.Error | None:
+    """Returns an error of the database that the operation did not cause."""
     command = ExecuteOperation(operation_id=due.operation_id, items=due.items)
     began_at = asyncio.get_running_loop().time()
     try:
-        origin = runtime.origin(ACTOR, due.operation_id, DEED)
+        origin = runtime.origin(ACTOR, due.operation_id, ACTION)
         receipt = await runtime.committer.submit(command, origin)
     except _NOT_NOW:
         return None
@@ -149,7 +147,7 @@ async def _carry_out(runtime: Runtime, due: DueOperation) -> psycopg.Error | Non
         await _fail(runtime, due, error)
         return None
     seconds = asyncio.get_running_loop().time() - began_at
-    _say(logging.INFO, "operation.completed", receipt.result, ms=round(seconds * 1000, 1))
+    _log_operation(logging.INFO, "operation.completed", receipt.result, ms=round(seconds * 1000, 1))
     return None
 
 
@@ -157,10 +155,10 @@ def _is_own_fault(error: psycopg.Error) -> bool:
     return (error.sqlstate or "").startswith(_OWN_FAULTS)
 
 
-async def _rest(troubles: Sequence[psycopg.Error]) -> None:
-    """However much the bell rings: it is told once a second, not for each."""
-    context = {"count": len(troubles)}
-    _log.error("operations.held_up", extra={"context": context}, exc_info=troubles[0])
+async def _back_off(errors: Sequence[psycopg.Error]) -> None:
+    """Logs once and waits 1 s, however many wakeups arrive."""
+    context = {"count": len(errors)}
+    _log.error("operations.held_up", extra={"context": context}, exc_info=errors[0])
     await asyncio.sleep(POLL_SECONDS)
 
 
@@ -169,29 +167,29 @@ async def _fail(runtime: Runtime, due: DueOperation, error: Exception) -> None:
     command = FailOperation(
         operation_id=due.operation_id,
         queues={item.queue for item in due.items},
-        error=_sentence(error),
+        error=_first_line(error),
         jitter=jitter,
     )
     origin = runtime.origin(ACTOR, due.operation_id, f"fail {jitter}")
     (receipt,) = await runtime.send_all([(command, origin)])
     if isinstance(receipt, Receipt):
-        _tell_failure(receipt.result, error)
+        _log_failure(receipt.result, error)
 
 
-def _sentence(error: Exception) -> str:
-    """Of a database's errors only the first line: the others may show what is in a row."""
+def _first_line(error: Exception) -> str:
+    """Further lines of a database error may show the contents of a row."""
     text = str(error).partition("\n")[0] or type(error).__name__
     return text[:ERROR_CHARACTERS_MAX]
 
 
-def _tell_failure(operation: Operation, error: Exception) -> None:
+def _log_failure(operation: Operation, error: Exception) -> None:
     is_given_up = operation.status is OperationStatus.FAILED
     event = "operation.given_up" if is_given_up else "operation.failed"
     level = logging.ERROR if is_given_up else logging.WARNING
-    _say(level, event, operation, cause=error, attempt=operation.failures)
+    _log_operation(level, event, operation, cause=error, attempt=operation.failures)
 
 
-def _say(
+def _log_operation(
     level: int,
     event: str,
     operation: Operation,

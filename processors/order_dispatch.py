@@ -1,4 +1,4 @@
-"""Dispatch: a bot that claims by itself and a pending order meet as soon as both are there."""
+"""Claims pending orders for idle bots that have auto-claim on."""
 
 from typing import ClassVar
 from uuid import UUID
@@ -21,12 +21,11 @@ from daybook.processors.processor import (
 )
 
 ACTOR = "system:dispatch"
-DEED = "claim"
+ACTION = "claim"
 
-# As many idle bots as there are orders for them, the oldest first. Without an order the limit is
-# zero, and no bot is looked at. Orders are counted along the index: left to itself the planner
-# may want to see them all first, when many are new. A bot of the future is one from before the
-# clock went back, and has been idle for long enough.
+# At most one idle bot per pending order, oldest first; without an order the limit is 0 and no bot
+# is read. ORDER BY makes the planner count orders along the index instead of reading them all. A
+# bot with a future updated_at is from before the clock went back, and counts as idle long enough.
 FIND_IDLE_BOTS = """
 SELECT id
 FROM bots
@@ -56,12 +55,12 @@ class Dispatch(Processor):
         idle = await found.fetchall()
         if not idle:
             return POLL_SECONDS
-        taken = await runtime.send(_claim(runtime, bot_id) for (bot_id,) in idle)
-        return 0 if len(idle) == BATCH_MAX else POLL_SECONDS if taken else AGAIN_SECONDS
+        accepted = await runtime.send(_claim(runtime, bot_id) for (bot_id,) in idle)
+        return 0 if len(idle) == BATCH_MAX else POLL_SECONDS if accepted else AGAIN_SECONDS
 
 
 def _claim(runtime: Runtime, bot_id: UUID) -> tuple[Command[ClaimResult], Origin]:
-    # Not derived from anything: the id of a claim fences, so it must never come twice.
+    # Random, not derived: the claim id is a fencing token and must never repeat.
     claim_id = uuid7()
     command = ClaimOrder(
         bot_id=bot_id,
@@ -69,4 +68,4 @@ def _claim(runtime: Runtime, bot_id: UUID) -> tuple[Command[ClaimResult], Origin
         seconds=runtime.order_rules.delay_seconds,
         aging_seconds=runtime.order_rules.aging_seconds,
     )
-    return command, runtime.origin(ACTOR, claim_id, DEED)
+    return command, runtime.origin(ACTOR, claim_id, ACTION)

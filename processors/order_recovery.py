@@ -1,7 +1,6 @@
-"""Recovery: a bot that had to report and did not loses its claim.
+"""Releases overdue claims of bots that must report completion themselves.
 
-The order goes back to its place and the attempt counts; after the last one it is dead, and waits
-for somebody to look at it.
+The order returns to its position and the attempt counts; after the last attempt it is dead.
 """
 
 from typing import ClassVar
@@ -15,7 +14,6 @@ from daybook.processors.due_order_claims import DueClaimProcessor, OpenClaim
 
 class Recovery(DueClaimProcessor):
     name: ClassVar[str] = "recovery"
-    # Nobody waits for an expiry to the millisecond.
     pause_seconds: ClassVar[float] = 0.25
     mode: ClassVar[CompletionMode] = CompletionMode.ACK
     actor: ClassVar[str] = "system:recovery"

@@ -1,8 +1,4 @@
-"""Completions: an order whose bot needs no word from anybody is complete when it is due.
-
-It does not matter who was running meanwhile: what fell due while nobody looked is completed by
-whoever looks next.
-"""
+"""Completes orders of timer bots at their due time, or on the next start if none was running."""
 
 from typing import ClassVar
 

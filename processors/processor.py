@@ -1,8 +1,7 @@
-"""What a process manager is, and what it gets to work with.
+"""Interface of process managers, and the runtime and session that they get.
 
-A process manager needs no memory: it looks at the live tables, which are the fold of the log and
-never stale, and sends commands about what it finds. Several may find the same; the claim or the
-bot that a command names lets one of them through and refuses the others.
+A process manager keeps no state: it reads the live tables, which are never stale, and sends
+commands. If several processes send the same command, the claim or bot that it names lets one pass.
 """
 
 import asyncio
@@ -25,13 +24,13 @@ from daybook.processors.database_clock import DatabaseClock
 
 DELAY_SECONDS = 10.0
 BATCH_MAX = 500
-# Nobody trusts a bell alone: who hears nothing looks by himself.
+# Longest time between two runs: a notification may be lost.
 POLL_SECONDS = 1.0
-# After a command that was not taken, although there seemed to be a reason for it.
+# Delay after a command that was not accepted.
 AGAIN_SECONDS = 0.1
 
-# The rule said no, or the database was away: the next look shows what is left to do.
-_NOT_TAKEN = (Refusal, UnavailableError, OutcomeUnknownError, ConflictError)
+# The domain refused, or the database was unavailable: the next run reads the remaining work.
+_NOT_ACCEPTED = (Refusal, UnavailableError, OutcomeUnknownError, ConflictError)
 
 
 class OrderRules(Struct, frozen=True, kw_only=True):
@@ -54,10 +53,10 @@ STANDARD_RETENTION_RULES = RetentionRules()
 
 
 class Runtime(Struct, frozen=True, eq=False, kw_only=True):
-    """What lives as long as the process and is shared by all that work in it."""
+    """Shared by all processors of a process."""
 
     instance: UUID
-    """This process, told from all others."""
+    """The id of this process."""
 
     conninfo: str
     committer: Committer
@@ -65,38 +64,37 @@ class Runtime(Struct, frozen=True, eq=False, kw_only=True):
     order_rules: OrderRules = STANDARD_ORDER_RULES
     retention_rules: RetentionRules = STANDARD_RETENTION_RULES
 
-    def origin(self, actor: str, cause: UUID, deed: str) -> Origin:
-        """The same deed has the same command id, in this process. Two processes never share one:
-        a committer that lost its connection asks by it whether its own batch was committed."""
-        return Origin(command_id=uuid5(cause, f"{deed} {self.instance}"), actor=actor)
+    def origin(self, actor: str, cause: UUID, action: str) -> Origin:
+        """Derives the command id from cause, action and process. Two processes never share one,
+        because a committer that lost its connection finds its own batch by command id."""
+        return Origin(command_id=uuid5(cause, f"{action} {self.instance}"), actor=actor)
 
     async def send(self, commands: Iterable[tuple[Command[Any], Origin]]) -> bool:
-        """Returns whether all of them were taken. Only a defect is raised."""
+        """Returns whether all were accepted. Raises unexpected errors only."""
         return None not in await self.send_all(commands)
 
     async def send_all(
         self, commands: Iterable[tuple[Command[Any], Origin]]
     ) -> list[Receipt | None]:
-        """The receipts of those that were taken, and None for each other. Only a defect is
-        raised."""
+        """Returns a receipt for each accepted command, None for each other. Raises unexpected
+        errors only."""
         futures = [self.committer.submit(command, origin) for command, origin in commands]
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         for outcome in outcomes:
-            if isinstance(outcome, BaseException) and not isinstance(outcome, _NOT_TAKEN):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, _NOT_ACCEPTED):
                 raise outcome
         return [outcome if isinstance(outcome, Receipt) else None for outcome in outcomes]
 
 
 class Session(Struct, frozen=True, eq=False):
-    """A look at the database, by the process whose turn it is or by one that stands by."""
+    """The database session of the leader or of a standby process."""
 
     connection: AsyncConnection[TupleRow]
     standby_delay_seconds: float
-    """How long a thing must have been left undone. Who stands by leaves it to the other, and
-    steps in only if that one seems to sleep."""
+    """How long work must have been overdue before this process does it: 0 for the leader. A
+    standby process steps in only if the leader seems to hang."""
 
     clock: DatabaseClock = field(default_factory=DatabaseClock)
-    """As this process has watched it so far."""
 
     @property
     def is_leader(self) -> bool:
@@ -104,26 +102,24 @@ class Session(Struct, frozen=True, eq=False):
 
 
 WakesOn = tuple[Decider[Any], ...] | None
-"""The kinds of aggregates for which somebody is woken; None for all of them."""
+"""Aggregate kinds whose events wake a processor; None for all."""
 
 
 class Processor:
-    """Something that the service brings about by itself."""
-
     name: ClassVar[str]
     wakes_on: ClassVar[WakesOn]
-    """Whatever it looks at, so that what happens to it is seen at once; None for everything. What
-    is missing is seen a second later, by the look that nobody rings for."""
+    """The aggregate kinds that its queries read. Changes to other kinds are seen by the next poll,
+    up to 1 s later."""
 
     pause_seconds: ClassVar[float]
-    """How long it rests between two looks, however much happens."""
+    """Minimum pause between two runs."""
 
     min_interval_seconds: ClassVar[float] = 0
-    """How long after a look it does not hear the bell, which under load never stops ringing."""
+    """Time after a run in which notifications are ignored. Under load they arrive all the time."""
 
     async def work(self, runtime: Runtime, session: Session) -> float:
-        """Does what there is to do; returns after how many seconds there is more for certain."""
+        """Does the due work; returns the seconds until more work is known to be due."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Ends what it has under way."""
+        """Cancels background tasks and closes clients."""

@@ -1,15 +1,13 @@
-"""Quarantine: the processor searches the log for events that cannot be read, and records each
-aggregate that holds one, which raises the alarm. Other aggregates go on; an operator sets this one
-aside.
+"""Scans the settled log for unreadable events and records their aggregates as quarantined.
 
-The search follows the settled log at its own pace, beside the work: at most 5,000 events a look.
-An aggregate whose rows could not be loaded is recorded at once, before the search reaches it.
+Each run scans at most 5,000 events. Aggregates whose rows could not be loaded are recorded first.
+Other aggregates continue; an operator sets the quarantined one aside.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 from uuid import UUID
 
 from psycopg.rows import TupleRow
@@ -32,7 +30,7 @@ _log = logging.getLogger("daybook")
 
 ACTOR = "system:quarantine"
 SCANNED_MAX = 5_000
-# Others have their turn after so many events.
+# The event loop gets control after this many events.
 STEP = 500
 
 READ_POSITION = "SELECT position FROM quarantine_scans"
@@ -50,8 +48,7 @@ WHERE notification_id > %(after)s AND notification_id <= %(upto)s
 ORDER BY notification_id
 LIMIT %(limit)s
 """
-# The newest first: rows whose events can be read after all are never recorded, and must not keep
-# the others from being examined.
+# Newest first: rows whose events turn out readable stay in the table, and must not fill the batch.
 FIND_TAKEN_ROWS = """
 SELECT id FROM quarantined_rows
 WHERE NOT EXISTS (SELECT FROM quarantines WHERE aggregate_id = quarantined_rows.id)
@@ -63,7 +60,7 @@ _MAPPER = EventMapper(DECIDERS)
 
 class QuarantineScan(Processor):
     name: ClassVar[str] = "quarantine"
-    # A bad event rings for no processor; the scan finds it when it looks, once a second.
+    # An unreadable event sends no notification; the poll finds it within 1 s.
     wakes_on: ClassVar[WakesOn] = (QUARANTINE,)
     pause_seconds: ClassVar[float] = 0.5
 
@@ -82,7 +79,7 @@ class QuarantineScan(Processor):
         connection = session.connection
         ((last,),) = await (await connection.execute(READ_LAST_POSITION)).fetchall()
         row = await (await connection.execute(READ_POSITION)).fetchone()
-        # A log that lost its end in a crash is searched again from there.
+        # A log that lost its tail in a crash is scanned again from its new end.
         after = min(row[0], last) if row else 0
         if after >= last:
             return POLL_SECONDS
@@ -98,21 +95,18 @@ class QuarantineScan(Processor):
         return 0 if len(rows) == SCANNED_MAX else POLL_SECONDS
 
     async def _record(self, runtime: Runtime, session: Session, ids: Iterable[UUID]) -> bool:
-        """Whether all that is wrong with these is recorded."""
+        """Returns whether every fault found in these aggregates is recorded."""
         faults = [await examine(session.connection, _MAPPER, one) for one in ids]
         found = [fault for fault in faults if fault is not None]
         for fault in found:
-            _tell(fault)
-        orders = [(Detect(fault=one), _origin(runtime, one)) for one in found]
-        return await runtime.send(orders)
-
-
-def _origin(runtime: Runtime, fault: Fault) -> Any:
-    return runtime.origin(ACTOR, fault.aggregate_id, "detect")
+            _log_fault(fault)
+        return await runtime.send(
+            (Detect(fault=one), runtime.origin(ACTOR, one.aggregate_id, "detect")) for one in found
+        )
 
 
 async def _suspects(rows: Sequence[TupleRow]) -> list[UUID]:
-    """The aggregates of events that cannot be read, each once."""
+    """Returns the aggregates of unreadable events, each once."""
     found: dict[UUID, None] = {}
     for start in range(0, len(rows), STEP):
         for _, aggregate_id, topic, state, is_gap in rows[start : start + STEP]:
@@ -122,11 +116,11 @@ async def _suspects(rows: Sequence[TupleRow]) -> list[UUID]:
     return [*found]
 
 
-def _tell(fault: Fault) -> None:
+def _log_fault(fault: Fault) -> None:
     _log.error(
-        "The %s %s cannot be read: its event %s at position %d says what this version does not "
-        "know (%s). All others go on. Look at it ('daybook explain ID'), then set it aside: "
-        "daybook quarantine set-aside %s --reason TEXT.",
+        "%s %s is quarantined: its event %s at position %d cannot be read (%s). All others "
+        "continue. Inspect it with 'daybook explain ID', then set it aside: "
+        "daybook quarantine set-aside %s --reason TEXT",
         fault.kind,
         fault.aggregate_id,
         fault.topic,

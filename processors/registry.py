@@ -1,4 +1,4 @@
-"""The process managers, listed once. A new one is one line here."""
+"""List of all process managers."""
 
 from daybook.processors.checkpointer import Checkpoints
 from daybook.processors.clock_jumps import ClockJumps
@@ -26,7 +26,7 @@ def all_processors(
     *,
     callback_grace_seconds: float = GRACE_SECONDS,
 ) -> list[Processor]:
-    """With QStash, which calls back when an order is due, completions only do what it did not."""
+    """With QStash, Completions only completes orders whose callback did not arrive in time."""
     built_in: list[Processor] = [
         ClockJumps(),
         Recovery(),

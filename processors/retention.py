@@ -1,7 +1,5 @@
-"""Forgetting: what was answered to an Idempotency-Key is kept for some weeks, and then deleted; who
-was let in by a limit, until the limit has forgotten it.
-
-Whoever sends the key again after that is told that it was used.
+"""Deletes stored responses of idempotency keys after `idempotency_keep_days`, and expired rows of
+rate limits. A key that is sent again after that is refused as expired.
 """
 
 from typing import ClassVar
@@ -20,10 +18,9 @@ from daybook.processors.processor import (
 
 class Retention(Processor):
     name: ClassVar[str] = "forgetting"
-    # What it deletes is no aggregate, and grows old without a word.
+    # Rows expire by age, without an event.
     wakes_on: ClassVar[WakesOn] = ()
-    # Between two batches, so that others have their turn; without a full batch it does not matter
-    # what happens, because nothing grows old at once.
+    # Between two full batches, for the benefit of the other processors.
     pause_seconds: ClassVar[float] = 0.1
     min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
@@ -32,5 +29,5 @@ class Retention(Processor):
             return POLL_SECONDS
         days = runtime.retention_rules.idempotency_keep_days
         keys = await delete_expired_keys(session.connection, days=days, limit=BATCH_MAX)
-        admissions = await delete_expired(session.connection, limit=BATCH_MAX)
-        return 0 if BATCH_MAX in (keys, admissions) else POLL_SECONDS
+        windows = await delete_expired(session.connection, limit=BATCH_MAX)
+        return 0 if BATCH_MAX in (keys, windows) else POLL_SECONDS

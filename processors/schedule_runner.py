@@ -1,7 +1,7 @@
-"""Schedules: what is due is fired, by whoever looks first.
+"""Fires due schedules.
 
-Several processes may find the same slot. The schedule's row is held by one of them at a time, and
-whoever comes second finds that it has moved on.
+Several processes may find the same slot. The row lock of the schedule lets one fire it; the other
+finds that the schedule has moved on.
 """
 
 from typing import ClassVar
@@ -29,14 +29,14 @@ from daybook.processors.processor import (
 from daybook.projections.schedules.schedules import DueSchedule, find_due_schedules
 
 ACTOR = "system:schedules"
-DEED = "fire"
+ACTION = "fire"
 
 
 class Schedules(Processor):
     name: ClassVar[str] = "schedules"
     wakes_on: ClassVar[WakesOn] = (SCHEDULE,)
     pause_seconds: ClassVar[float] = 0.05
-    # It knows when the next one is due, and a new one is hardly ever due within the second.
+    # The next due time is known, and a new schedule is rarely due within 1 s.
     min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
     async def work(self, runtime: Runtime, session: Session) -> float:
@@ -44,10 +44,9 @@ class Schedules(Processor):
             session.connection, patience_seconds=session.standby_delay_seconds, limit=BATCH_MAX
         )
         due = [one for one in first if one.seconds <= 0]
-        taken = await runtime.send(_fire(runtime, one) for one in due)
-        if not taken:
+        if not await runtime.send(_fire(runtime, one) for one in due):
             return AGAIN_SECONDS
-        # Whoever had many slots to make up for may have some left.
+        # A schedule with many missed runs may have some left.
         return 0 if due else min([POLL_SECONDS, *(one.seconds for one in first)])
 
 
@@ -55,4 +54,4 @@ def _fire(runtime: Runtime, due: DueSchedule) -> tuple[Command[Schedule], Origin
     is_behind = due.missed_runs == MissedRuns.ALL and due.seconds < -LATE_SECONDS_MAX
     command = FireSchedule(name=due.name, runs_max=RUNS_MAX if is_behind else 1)
     cause = run_id(schedule_id(due.name), due.slot_at)
-    return command, runtime.origin(ACTOR, cause, DEED)
+    return command, runtime.origin(ACTOR, cause, ACTION)

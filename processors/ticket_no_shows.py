@@ -1,7 +1,7 @@
-"""No-shows: a guest who was called and has not come within the grace has lost the turn.
+"""Marks called tickets as no-shows when their grace period is over.
 
-The desk can still bring the guest back into the line, to the old place. A recall begins the grace
-anew; whoever looked before it is refused.
+The desk can still return the guest to the old waitlist position. A recall starts a new grace
+period, and a command that names the previous one is refused.
 """
 
 import logging
@@ -25,12 +25,12 @@ from daybook.processors.processor import (
 
 ACTOR = "system:no_shows"
 
-# The same lines as those of the API, which stands above this.
-_happenings = logging.getLogger("daybook.happenings")
+# The logger of the API's events, which this package may not import.
+_event_log = logging.getLogger("daybook.happenings")
 
-# The grace periods that are over, the first that is not, and any with more time left than its
-# length: it began while the clock was ahead. After a jump, all of them. Only called guests have
-# one, and nothing happens to a ticket between the call and the end of the grace but another call.
+# Grace periods that are over, the first that is not, and any with more time left than its length,
+# which began while the clock was ahead. After a jump, all of them. Only called tickets have one;
+# updated_at is its start, because only another call changes a ticket in between.
 FIND_DUE_TICKETS = """
 WITH moment AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -56,7 +56,7 @@ class NoShows(Processor):
     name: ClassVar[str] = "no_shows"
     wakes_on: ClassVar[WakesOn] = (TICKET, RESTAURANT)
     pause_seconds: ClassVar[float] = 0.1
-    # Nobody is called and due within the second, and nobody waits for it to the millisecond.
+    # Grace periods are longer than 1 s, and a delay of up to 1 s is acceptable.
     min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class NoShows(Processor):
         receipts = await runtime.send_all(_miss(runtime, one) for one in due.deadlines)
         for receipt in receipts:
             if receipt is not None:
-                _tell(receipt)
+                _log_no_show(receipt)
         return AGAIN_SECONDS if None in receipts else due.next_seconds
 
 
@@ -78,10 +78,10 @@ def _miss(runtime: Runtime, grace: Deadline) -> tuple[Command[Any], Origin]:
     return command, runtime.origin(ACTOR, ticket_id, f"miss {grace.until.isoformat()}")
 
 
-def _tell(receipt: Receipt) -> None:
-    served = receipt.result
-    assert isinstance(served, TicketResult)
-    ticket = served.ticket
+def _log_no_show(receipt: Receipt) -> None:
+    result = receipt.result
+    assert isinstance(result, TicketResult)
+    ticket = result.ticket
     context = {
         "restaurantId": ticket.restaurant_id,
         "entryId": ticket.id,
@@ -89,4 +89,4 @@ def _tell(receipt: Receipt) -> None:
         "from": TicketStatus.CALLED,
         "to": ticket.status,
     }
-    _happenings.info("queue.status_changed", extra={"context": context})
+    _event_log.info("queue.status_changed", extra={"context": context})

@@ -4,10 +4,10 @@ The live table is read first, then the log: an aggregate that finishes between t
 found in the log.
 """
 
-from typing import Any
 from uuid import UUID
 
 from daybook.domain.deciders import DECIDERS
+from daybook.domain.event import S
 from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
@@ -29,23 +29,20 @@ _MAPPER = EventMapper(DECIDERS)
 
 async def one_order(connection: Connection, order_id: UUID) -> Order | None:
     """Returns complete and deleted orders too; None if the order never existed."""
-    found: Order | None = await _one(connection, _ORDERS, READ_ORDER, order_id)
-    return found
+    return await _one(connection, _ORDERS, READ_ORDER, order_id)
 
 
 async def one_bot(connection: Connection, bot_id: UUID) -> Bot | None:
     """Returns deleted bots too; None if the bot never existed."""
-    found: Bot | None = await _one(connection, _BOTS, READ_BOT, bot_id)
-    return found
+    return await _one(connection, _BOTS, READ_BOT, bot_id)
 
 
 async def one_job(connection: Connection, job_id: UUID) -> Job | None:
     """Returns finished jobs too; None if the job never existed."""
-    found: Job | None = await _one(connection, _JOBS, READ_JOB, job_id)
-    return found
+    return await _one(connection, _JOBS, READ_JOB, job_id)
 
 
-async def _one(connection: Connection, table: LiveTable[Any], query: str, wanted: UUID) -> Any:
+async def _one(connection: Connection, table: LiveTable[S], query: str, wanted: UUID) -> S | None:
     row = await (await connection.execute(query, {"id": wanted}, binary=True)).fetchone()
     if row is not None:
         return table.load(row)

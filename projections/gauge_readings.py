@@ -41,7 +41,6 @@ SELECT (SELECT count(*) FROM (
             ORDER BY rank, number LIMIT %(limit)s
         ) AS walked)
 """
-
 COUNT_BOTS = """
 SELECT count(*) FILTER (WHERE dead_at IS NULL AND order_id IS NULL),
        count(*) FILTER (WHERE order_id IS NOT NULL),

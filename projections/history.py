@@ -18,15 +18,12 @@ SELECT notification_id, originator_id, originator_version, topic, state,
 FROM stored_events
 WHERE originator_id = %(id)s
 """
-
 READ_HISTORY = f"""{_SELECT_HISTORY}ORDER BY originator_version
 """
-
 READ_HISTORY_PAGE = f"""{_SELECT_HISTORY}  AND originator_version > %(after)s
 ORDER BY originator_version
 LIMIT %(limit)s
 """
-
 READ_FIRST_TOPIC = """
 SELECT topic
 FROM stored_events

@@ -15,18 +15,14 @@ SELECT_RUNNING_REBUILDS = """
 SELECT id, version, action, projections, created_at, updated_at
 FROM running_rebuilds
 """
-
 LOCK_ALL_REBUILDS = f"{SELECT_RUNNING_REBUILDS} ORDER BY id FOR UPDATE"
-
 LOCK_REBUILDS = f"{SELECT_RUNNING_REBUILDS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
 INSERT_REBUILDS = """
 INSERT INTO running_rebuilds (id, version, action, projections, created_at, updated_at)
 SELECT * FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(actions)b::text[], %(projections)b::text[],
     %(created)b::timestamptz[], %(updated)b::timestamptz[])
 """
-
 DELETE_REBUILDS = "DELETE FROM running_rebuilds WHERE id = ANY(%(ids)b::uuid[])"
 
 

@@ -16,7 +16,6 @@ IN_ONE_SNAPSHOT = """
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 LOCK TABLE rebuilds IN ACCESS SHARE MODE
 """
-
 # Every statement of a list walks an index and stops at its limit. The planner's statistics are
 # always stale for tables that change this fast, so it would read and sort whole tables.
 PLAN_BY_INDEX = """
@@ -25,7 +24,6 @@ SELECT set_config('enable_seqscan', 'off', true),
        set_config('enable_sort', 'off', true),
        set_config('max_parallel_workers_per_gather', '0', true)
 """
-
 # The database's clock, as for every event.
 READ_CLOCK = f"""{PLAN_BY_INDEX},
        clock_timestamp()

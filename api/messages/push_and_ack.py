@@ -141,9 +141,9 @@ class PushEndpoint(EnqueueEndpoint[Pushed, list[CreatedJob] | PushDeferred]):
         count_decision("push", Decision.QUEUE if is_queued else Decision.EXECUTE)
         return answer, headers
 
-    def refused(self, error: Exception, headers: RawHeaders) -> Reply:
+    def error_reply(self, error: Exception, headers: RawHeaders) -> Reply:
         if not isinstance(error, LaneFullError):
-            return super().refused(error, headers)
+            return super().error_reply(error, headers)
         problem = overloaded_response(
             queue_depth=error.depth,
             retry_seconds=clamp_retry_after(error.wait_seconds),

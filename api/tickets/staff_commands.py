@@ -181,7 +181,7 @@ class StaffCommandEndpoint(CommandEndpoint[B, Any], Generic[B]):
             return answer, receipt_headers(receipt)
         except KNOWN_ERRORS as error:
             headers = [(b"daybook-command-id", str(origin.command_id).encode())]
-            return self.refused(error, headers)
+            return self.error_reply(error, headers)
 
     def render(self, outcome: TicketResult | Refusal | None) -> StoredResponse:
         if isinstance(outcome, Refusal):

@@ -1,4 +1,4 @@
-"""The least HTTP client that keeps 64 connections busy: what is measured is the server."""
+"""A minimal HTTP client, cheap enough to keep 64 connections busy."""
 
 import asyncio
 from typing import Any, cast
@@ -16,7 +16,7 @@ def request(method: str, path: str, body: Any = None, *, headers: str = "") -> b
 
 
 class HTTPConnection(asyncio.Protocol):
-    """One kept-alive connection, one request at a time."""
+    """A keep-alive connection with one request at a time."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -37,7 +37,7 @@ class HTTPConnection(asyncio.Protocol):
         head, separator, rest = self._buffer.partition(b"\r\n\r\n")
         if not separator:
             return
-        # An answer without content says nothing about its length.
+        # A response without content has no Content-Length.
         _, _, after = head.lower().partition(b"content-length:")
         length = int(after.split(b"\r\n", 1)[0] or 0)
         if len(rest) >= length and self._answered is not None:
@@ -49,7 +49,7 @@ class HTTPConnection(asyncio.Protocol):
             self._answered.set_exception(error or ConnectionError("the server closed"))
 
     async def send(self, method: str, path: str, body: Any = None, *, headers: str = "") -> Any:
-        """The JSON of the answer; anything but success is an error of the measurement."""
+        """Returns the decoded response; fails on any status but success."""
         status, answer = await self.ask(method, path, body, headers=headers)
         assert status < 300, (status, answer)
         return answer
@@ -57,14 +57,14 @@ class HTTPConnection(asyncio.Protocol):
     async def ask(
         self, method: str, path: str, body: Any = None, *, headers: str = ""
     ) -> tuple[int, Any]:
-        """The status and the JSON of the answer. `headers` are whole lines, each with its end."""
+        """Returns status and decoded response. `headers` are whole lines, each with CRLF."""
         status, answer = await self.exchange(request(method, path, body, headers=headers))
         return status, orjson.loads(answer) if answer else None
 
-    async def exchange(self, asked: bytes) -> tuple[int, bytes]:
-        """The same for a whole `request`, whose answer is not read."""
+    async def exchange(self, encoded: bytes) -> tuple[int, bytes]:
+        """Sends an encoded `request`; returns status and raw response."""
         self._answered = asyncio.get_running_loop().create_future()
-        self._transport.write(asked)
+        self._transport.write(encoded)
         return await self._answered
 
     @property

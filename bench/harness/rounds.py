@@ -1,7 +1,6 @@
-"""Rounds of several contenders, interleaved, and their medians side by side.
+"""Runs contenders in short interleaved rounds and compares their medians.
 
-Machines are noisy: what counts is the ratio within one run, so every contender gets a short
-round in turn, several times over, rather than one long turn.
+Machines are noisy, so only ratios within one run count.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,8 +15,6 @@ console = Console()
 
 
 class Round(Struct, frozen=True):
-    """What one contender did in one round."""
-
     count: int
     seconds: float
     latencies: Sequence[float]
@@ -36,7 +33,7 @@ class Result(Struct, frozen=True):
 class Contender(Struct, frozen=True):
     name: str
     run: Callable[[float], Round]
-    """Works for about so many seconds."""
+    """Takes the approximate duration in seconds."""
 
 
 def measure(contenders: Sequence[Contender], *, rounds: int, seconds: float) -> dict[str, Result]:
@@ -91,6 +88,5 @@ def show(title: str, unit: str, results: dict[str, Result], *, baseline: str) ->
 
 
 def ratio(one: float, other: float) -> str:
-    """Finer below ten: from 0.5 to 0.6 is a fifth."""
     value = one / other
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"

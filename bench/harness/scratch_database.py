@@ -1,4 +1,4 @@
-"""Databases of a measurement's own, beside whatever else the server holds, and dropped after it."""
+"""Temporary databases of benchmarks, dropped afterwards."""
 
 import time
 from collections.abc import Iterator
@@ -39,19 +39,19 @@ def scratch_database(server: str, *, migrated: bool = True) -> Iterator[str]:
 
 
 def tidy(conninfo: str) -> None:
-    """Leave nothing to do in a database that would run into the turn of the next."""
+    """Waits for followers and vacuums, so that no work runs into the next round."""
     until = time.monotonic() + TIDY_SECONDS_MAX
     with psycopg.connect(conninfo, autocommit=True) as connection:
-        # Who has nothing to do with what was written would look by himself a second later.
+        # Wakes followers, which would otherwise poll only a second later.
         connection.execute(NOTIFY)
         while _is_behind(connection):
-            assert time.monotonic() < until, "a follower of the log does not arrive"
+            assert time.monotonic() < until, "a follower does not catch up"
             time.sleep(0.05)
         connection.execute("VACUUM")
 
 
 def _is_behind(connection: psycopg.Connection[TupleRow]) -> bool:
-    """Whether the service has yet to follow what was written; only ours has followers at all."""
+    """Whether a follower lags; databases of peers have none."""
     (has_followers,) = connection.execute(HAS_FOLLOWERS).fetchone() or (False,)
     if not has_followers:
         return False
@@ -60,7 +60,7 @@ def _is_behind(connection: psycopg.Connection[TupleRow]) -> bool:
 
 
 def describe_server(server: str) -> str:
-    """What a figure depends on: the version, and whether a commit waits for the disk."""
+    """Returns the version and the durability settings, on which figures depend."""
     with psycopg.connect(server) as connection:
         shown = [
             connection.execute(f"SHOW {name}".encode()).fetchone() or ("?",)

@@ -1,4 +1,4 @@
-"""Servers of a measurement's own: a process each, that listens once it has said where."""
+"""Starts server processes for benchmarks."""
 
 import re
 import signal
@@ -11,7 +11,7 @@ from tempfile import TemporaryFile
 
 @contextmanager
 def service(database: str, **settings: str) -> Iterator[int]:
-    """A real `daybook serve`, open unless DAYBOOK_AUTH says otherwise; its port."""
+    """Runs `daybook serve`, with open access by default; yields its port."""
     settings = {"DAYBOOK_AUTH": "open", **settings}
     arguments = ["-m", "daybook", "serve", "--port", "0", "--database-url", database]
     with announcing(arguments, r"http://127\.0\.0\.1:(\d+)", settings) as port:
@@ -20,12 +20,11 @@ def service(database: str, **settings: str) -> Iterator[int]:
 
 @contextmanager
 def announcing(arguments: list[str], announced: str, settings: dict[str, str]) -> Iterator[int]:
-    """The port that the first line of a process's output gives. What else it has to say is worth
-    showing only if it failed."""
+    """Yields the port in the first line of the process's output. Shows its stderr if it fails."""
     variables = [f"{name}={value}" for name, value in settings.items()]
     started = ["/usr/bin/env", *variables, sys.executable, *arguments]
-    with TemporaryFile("w+") as said:
-        process = subprocess.Popen(started, stdout=subprocess.PIPE, stderr=said, text=True)
+    with TemporaryFile("w+") as errors:
+        process = subprocess.Popen(started, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:
             assert process.stdout is not None
             found = re.search(announced, process.stdout.readline())
@@ -35,5 +34,5 @@ def announcing(arguments: list[str], announced: str, settings: dict[str, str]) -
             process.terminate()
             process.communicate()
             if process.returncode not in (0, -signal.SIGTERM):
-                said.seek(0)
-                print(said.read(), file=sys.stderr)
+                errors.seek(0)
+                print(errors.read(), file=sys.stderr)

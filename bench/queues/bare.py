@@ -1,6 +1,6 @@
-"""The limit: one table with what it takes to choose a job as we do, and three statements.
+"""The upper bound: one table and three statements that choose jobs in Daybook's order.
 
-It keeps nothing of what it has done, checks nothing, and a job whose worker dies is lost.
+It keeps no history and checks nothing; a job whose worker dies is lost.
 """
 
 from collections.abc import AsyncIterator
@@ -49,7 +49,7 @@ COMPLETE_JOBS = "DELETE FROM bare_jobs WHERE id = ANY(%(ids)s::bigint[])"
 
 
 class BareTable:
-    """Nothing else runs while it waits for the database: there is nothing else."""
+    """Blocking, because nothing else runs in the process."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._cursor = connection.cursor(binary=True)

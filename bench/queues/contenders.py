@@ -1,4 +1,4 @@
-"""The competition: which queues take part, and what the workers of each did in every round."""
+"""The queues that `bench jobs` compares, and their results in each round."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,26 +11,24 @@ from msgspec import Struct
 from bench.harness.rounds import Contender, Round, measure
 from bench.harness.scratch_database import scratch_database, tidy
 from bench.harness.service import service
-from bench.queues.worker_pool import Crew, crew
+from bench.queues.worker_pool import WorkerPool, worker_pool
 
 SIZES = (100, 1_000)
 PROCESSES = (1, 2)
 
 
 class Entry(Struct, frozen=True):
-    """A queue that takes part."""
-
     name: str
     module: str
     is_peer: bool = False
     divisor: int = 1
-    """A slow one is given so many times fewer jobs, so that its rounds end too."""
+    """A slow queue gets fewer jobs by this factor, so that its rounds end in time."""
 
 
 BARE = Entry("bare", "bare")
 PGQUEUER = Entry("PgQueuer", "pgqueuer", is_peer=True)
 PROCRASTINATE = Entry("Procrastinate", "procrastinate", is_peer=True, divisor=20)
-OURS = Entry("Daybook, HTTP", "ours")
+OURS = Entry("Daybook, HTTP", "daybook")
 ENTRIES = (BARE, PGQUEUER, PROCRASTINATE, OURS)
 
 
@@ -47,21 +45,21 @@ SETTINGS = [Setting(size, processes) for size, processes in product(SIZES, PROCE
 
 
 class Life(Struct, frozen=True):
-    """How fast the jobs of one round were created, and how fast they were drained."""
+    """Rates of one round."""
 
     created_rate: float
     drained_rate: float
 
     @property
     def rate(self) -> float:
-        """Of both, one after the other."""
+        """Rate of creation and drain, one after the other."""
         return 1 / (1 / self.created_rate + 1 / self.drained_rate)
 
 
 class Team:
-    """A queue with a database and workers of its own, and what they did in every round."""
+    """A queue with its own database and workers, and its results."""
 
-    def __init__(self, entry: Entry, database: str, workers: Crew) -> None:
+    def __init__(self, entry: Entry, database: str, workers: WorkerPool) -> None:
         self.entry = entry
         self._database = database
         self._workers = workers
@@ -80,7 +78,7 @@ class Team:
         return Round(count=drained.count, seconds=created.seconds + drained.seconds, latencies=[])
 
     def median(self, setting: Setting) -> Life:
-        """The round in the middle, rather than one that never was."""
+        """Returns the middle round; an average of two would be no measured one."""
         lives = sorted(self._lives[setting], key=lambda life: life.rate)
         return lives[(len(lives) - 1) // 2]
 
@@ -112,7 +110,7 @@ def _team(server: str, entry: Entry, peers_python: str | None) -> Iterator[Team]
         if entry is OURS:
             address = str(stack.enter_context(service(database)))
         workers = stack.enter_context(
-            crew(entry.module, address, python=python, processes=max(PROCESSES))
+            worker_pool(entry.module, address, python=python, processes=max(PROCESSES))
         )
         workers.prepare()
         yield Team(entry, database, workers)

@@ -1,4 +1,4 @@
-"""Daybook, over HTTP and through its own client, as a worker of ours would do it."""
+"""Daybook over HTTP, through its own client."""
 
 import asyncio
 import sys
@@ -10,8 +10,8 @@ from typing import Any
 from bench.queues.worker import PAYLOAD, QUEUE, TYPE, Queue
 from daybook import AsyncClient, ClaimedJob, NewJob, Result
 
-# So many requests of one process are on their way at a time: while the service decides about one
-# batch, the database writes another. Of 3, 4, 6 and 8, with 6 the most was done.
+# Concurrent requests of one process: while the service decides one batch, the database writes
+# another. Of 3, 4, 6 and 8, 6 was the fastest.
 STREAMS = 6
 NEW_JOB = NewJob(queue=QUEUE, type=TYPE, payload=PAYLOAD)
 
@@ -21,7 +21,7 @@ class OurQueue:
         self._port = port
 
     async def prepare(self) -> None:
-        """The service has done it."""
+        """The service has already migrated its database."""
 
     async def create(self, count: int, size: int) -> None:
         batches = repeat([NEW_JOB] * size, count // size)
@@ -34,7 +34,7 @@ class OurQueue:
 
 
 def connected(port: int) -> AsyncClient:
-    """Anew each time: while others have their turn, the service hangs up."""
+    """Opens a new client: the service closes idle connections during other rounds."""
     return AsyncClient(f"http://127.0.0.1:{port}")
 
 

@@ -1,4 +1,4 @@
-"""The environment of the peers: their packages, in a place of their own and never among ours."""
+"""Installs the peers' packages into their own virtual environment."""
 
 import hashlib
 import subprocess
@@ -18,7 +18,7 @@ INSTALL_SECONDS_MAX = 600
 
 
 def install_peers(data_dir: Path, say: Callable[[str], None]) -> str | None:
-    """The interpreter that has the peers; None, and a sentence, if they cannot be had."""
+    """Returns the interpreter of that environment; None if the installation failed."""
     environment = data_dir / f"bench-peers-{_digest()}"
     python, complete = environment / "bin" / "python", environment / "complete"
     try:
@@ -36,7 +36,7 @@ def install_peers(data_dir: Path, say: Callable[[str], None]) -> str | None:
 
 
 def _digest() -> str:
-    """Other versions, or another Python, are another environment."""
+    """Identifies the environment by Python version and packages."""
     named = " ".join((sys.version, *PACKAGES))
     return hashlib.sha256(named.encode()).hexdigest()[:12]
 
@@ -48,7 +48,7 @@ def _make(environment: Path, python: Path) -> None:
 
 
 def _run(command: list[str]) -> None:
-    """As `./run` installs: what the user set for other environments does not count here."""
+    """Ignores the user's settings for other environments, as `./run` does."""
     subprocess.run(
         ["/usr/bin/env", "-u", "PYTHONPATH", "-u", "PYTHONHOME", "PIP_USER=0", *command],
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""PgQueuer as its documentation recommends it: asyncpg, lists to enqueue, batches to dequeue."""
+"""PgQueuer as its documentation recommends: asyncpg, bulk enqueue, batched dequeue."""
 
 import json
 from collections.abc import AsyncIterator
@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-# Only the environment that the bench makes for the peers has these.
-# Installed where this runs, and not where it is checked: hence the ignored imports.
+# Only the environment of the peers has these, hence the ignored imports.
 import asyncpg  # type: ignore[import-not-found]
 from pgqueuer import PgQueuer  # type: ignore[import-not-found]
 from pgqueuer.types import QueueExecutionMode  # type: ignore[import-not-found]
@@ -16,14 +15,14 @@ from psycopg.conninfo import conninfo_to_dict
 
 from bench.queues.worker import PAYLOAD, TYPE, Queue
 
-# What asyncpg knows of a connection string; it would send the server all the rest as settings.
+# Parameters that asyncpg supports; it would send all others to the server as settings.
 KNOWN = ("host", "port", "user", "password", "passfile", "dbname", "sslmode", "sslrootcert")
-# When the queue is empty but jobs are still running, it would look again after 30 seconds.
+# By default it polls only after 30 s when the queue is empty but jobs are still running.
 LAST_LOOK_SECONDS = 0.01
 
 
 class PgQueuerQueue:
-    """One connection: a pool of them measured slower."""
+    """Uses one connection: a pool measured slower."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -38,7 +37,7 @@ class PgQueuerQueue:
             await self._queries.enqueue([TYPE] * size, payloads, [0] * size)
 
     async def drain(self, size: int) -> int:
-        """By a new manager each time: one that has drained its queue stays shut down."""
+        """Makes a new manager, because one that has drained its queue stays shut down."""
         count = 0
 
         async def nothing(_job: Any) -> None:
@@ -58,7 +57,7 @@ class PgQueuerQueue:
 @asynccontextmanager
 async def opened(conninfo: str) -> AsyncIterator[Queue]:
     given = {name: value for name, value in conninfo_to_dict(conninfo).items() if name in KNOWN}
-    # Without a slash: asyncpg takes an empty path for the name of the database.
+    # No slash: asyncpg would take an empty path for the database name.
     connection = await asyncpg.connect(f"postgresql://?{urlencode(given)}")
     try:
         yield PgQueuerQueue(connection)

@@ -1,16 +1,15 @@
-"""Procrastinate as its documentation recommends it: batches deferred, asynchronous tasks."""
+"""Procrastinate as its documentation recommends: batch defer, async tasks."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-# Only the environment that the bench makes for the peers has this.
-# Installed where this runs, and not where it is checked: hence the ignored imports.
+# Only the environment of the peers has this, hence the ignored import.
 from procrastinate import App, PsycopgConnector  # type: ignore[import-not-found]
 
 from bench.queues.worker import PAYLOAD, QUEUE, TYPE, Queue
 
-# It fetches jobs one by one. Of 1, 3, 5, 10, 20 and 50 at a time, 3 were the fastest.
+# It fetches jobs one by one. Of 1, 3, 5, 10, 20 and 50 concurrent jobs, 3 were the fastest.
 CONCURRENCY = 3
 
 

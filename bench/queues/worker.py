@@ -1,7 +1,7 @@
-"""What a worker process does: it creates jobs and drains them, when it is told to.
+"""A worker process that creates and drains jobs on commands from stdin.
 
-It is told line by line and answers line by line, so that what it takes to start and to connect is
-in no figure. The interpreter of the peers runs this too: it imports nothing that only ours has.
+Start and connection time are in no figure. The peers' interpreter runs this module, too, so it
+imports nothing that only Daybook's environment has.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Protocol
 
 import uvloop
 
-# What every job is and carries, whichever queue it is in.
+# The same job in every queue.
 QUEUE = "bench"
 TYPE = "nothing"
 PAYLOAD = {"booking": 4711, "template": "confirmation"}
@@ -23,13 +23,13 @@ PAYLOAD = {"booking": 4711, "template": "confirmation"}
 
 class Queue(Protocol):
     async def prepare(self) -> None:
-        """Make what the queue needs in an empty database."""
+        """Creates the schema in an empty database."""
 
     async def create(self, count: int, size: int) -> None:
-        """Create so many jobs, `size` at a time."""
+        """Creates `count` jobs in batches of `size`."""
 
     async def drain(self, size: int) -> int:
-        """Claim and complete jobs, `size` at a time, until none is left; how many there were."""
+        """Claims and completes all jobs in batches of `size`; returns their number."""
 
 
 Opening = Callable[[str], AbstractAsyncContextManager[Queue]]
@@ -37,33 +37,33 @@ Opening = Callable[[str], AbstractAsyncContextManager[Queue]]
 
 def main(name: str) -> None:
     opening: Opening = importlib.import_module(f"bench.queues.{name}").opened
-    # Ctrl-C reaches the workers too; the bench says all there is to say.
+    # Ctrl-C also reaches the workers; the parent reports it.
     with suppress(KeyboardInterrupt):
-        uvloop.run(_obey(opening))
+        uvloop.run(_serve(opening))
 
 
-async def _obey(opening: Opening) -> None:
-    """The first line says where the queue is; it may hold a password, so it is no argument."""
+async def _serve(opening: Opening) -> None:
+    """The first line is the queue's address. It may hold a password, so it is no argument."""
     async with opening((await _next_line()).strip()) as queue:
         _answer(count=0, began=time.monotonic())
-        while order := await _next_line():
-            verb, *numbers = order.split()
+        while line := await _next_line():
+            verb, *numbers = line.split()
             began = time.monotonic()
-            _answer(await _carry_out(queue, verb, [int(one) for one in numbers]), began)
+            _answer(await _execute(queue, verb, [int(one) for one in numbers]), began)
 
 
 async def _next_line() -> str:
-    """Read in a thread: a library may have work of its own to do meanwhile."""
+    """Reads in a thread, so that background tasks of a library can run."""
     return await asyncio.to_thread(sys.stdin.readline)
 
 
 def _answer(count: int, began: float) -> None:
-    """The monotonic clock is the machine's, so these times compare with those of other workers."""
+    """Times are comparable across processes: the monotonic clock is the machine's."""
     answer = {"count": count, "began": began, "ended": time.monotonic()}
     print(json.dumps(answer), flush=True)
 
 
-async def _carry_out(queue: Queue, verb: str, numbers: list[int]) -> int:
+async def _execute(queue: Queue, verb: str, numbers: list[int]) -> int:
     match verb, numbers:
         case "prepare", []:
             await queue.prepare()
@@ -74,4 +74,4 @@ async def _carry_out(queue: Queue, verb: str, numbers: list[int]) -> int:
         case "drain", [size]:
             return await queue.drain(size)
         case _:
-            raise AssertionError(f"nobody can {verb} {numbers}")
+            raise AssertionError(f"unknown command: {verb} {numbers}")

@@ -1,4 +1,4 @@
-"""Worker processes of one queue, started once and told what to do in every round."""
+"""Worker processes of one queue, started once and used in every round."""
 
 import select
 import subprocess
@@ -11,14 +11,14 @@ from msgspec import Struct, json
 import bench
 
 ROOT = Path(bench.__file__).parents[1]
-# Our root goes behind what the interpreter has itself, so that peers find their packages first.
+# The root comes last in the path, so that peers find their own packages first.
 START = """
 import sys
 sys.path.append(sys.argv[1])
 from bench.queues.worker import main
 main(sys.argv[2])
 """
-# A round takes some seconds; a library that waits for something lost would wait for ever.
+# A round takes seconds; a library could wait forever for a lost job.
 ANSWER_SECONDS_MAX = 120
 
 
@@ -29,32 +29,32 @@ class Answer(Struct, frozen=True):
 
 
 class Work(Struct, frozen=True):
-    """What the processes did together, from the first that began to the last that ended."""
+    """Total of all processes, from the first start to the last end."""
 
     count: int
     seconds: float
 
 
-class Crew:
+class WorkerPool:
     def __init__(self, workers: Sequence["subprocess.Popen[str]"]) -> None:
         self._workers = workers
 
-    def greet(self, address: str) -> None:
-        """Tell all where the queue is, and wait until they are there."""
-        _tell(self._workers, address)
+    def connect(self, address: str) -> None:
+        """Sends the queue's address to all workers and waits until they are connected."""
+        _send(self._workers, address)
 
     def prepare(self) -> None:
-        _tell(self._workers[:1], "prepare")
+        _send(self._workers[:1], "prepare")
 
     def create(self, processes: int, *, count: int, size: int) -> Work:
-        return _tell(self._workers[:processes], f"create {count} {size}")
+        return _send(self._workers[:processes], f"create {count} {size}")
 
     def drain(self, processes: int, *, size: int) -> Work:
-        return _tell(self._workers[:processes], f"drain {size}")
+        return _send(self._workers[:processes], f"drain {size}")
 
 
 @contextmanager
-def crew(name: str, address: str, *, python: str, processes: int) -> Iterator[Crew]:
+def worker_pool(name: str, address: str, *, python: str, processes: int) -> Iterator[WorkerPool]:
     workers = [
         subprocess.Popen(
             [python, "-P", "-c", START, str(ROOT), name],
@@ -65,27 +65,27 @@ def crew(name: str, address: str, *, python: str, processes: int) -> Iterator[Cr
         for _ in range(processes)
     ]
     try:
-        started = Crew(workers)
-        started.greet(address)
-        yield started
+        pool = WorkerPool(workers)
+        pool.connect(address)
+        yield pool
     finally:
         for worker in workers:
             worker.terminate()
             worker.communicate()
 
 
-def _tell(workers: Sequence["subprocess.Popen[str]"], order: str) -> Work:
+def _send(workers: Sequence["subprocess.Popen[str]"], line: str) -> Work:
     for worker in workers:
         assert worker.stdin is not None
-        worker.stdin.write(f"{order}\n")
+        worker.stdin.write(f"{line}\n")
         worker.stdin.flush()
-    answers = [_heard(worker) for worker in workers]
+    answers = [_receive(worker) for worker in workers]
     began = min(answer.began for answer in answers)
     ended = max(answer.ended for answer in answers)
     return Work(sum(answer.count for answer in answers), ended - began)
 
 
-def _heard(worker: "subprocess.Popen[str]") -> Answer:
+def _receive(worker: "subprocess.Popen[str]") -> Answer:
     assert worker.stdout is not None
     readable, _, _ = select.select([worker.stdout], [], [], ANSWER_SECONDS_MAX)
     line = worker.stdout.readline() if readable else ""

@@ -1,4 +1,4 @@
-"""Whether a long queue is drained as fast as a short one."""
+"""Compares the drain rate of a long queue with that of a short one."""
 
 import time
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ from daybook.eventlog.postgres.connections import owner_conninfo
 
 SHORT = 10_000
 BATCH = 100
-# What a round drains, and what is filled up after it.
+# Jobs that a round drains, and that are refilled after it.
 DRAINED = 5_000
 RATIO_MIN = 0.8
 
-# More jobs like the one that the service has made itself, whatever belongs to a job. Their ids
-# ascend as those of the service do: how rows lie in an index is part of what is measured.
+# Copies of the last job that the service created, with all columns. Their ids ascend like the
+# service's, because the order of rows in the index affects the result.
 COPY_JOB = """
 WITH made AS MATERIALIZED (
     SELECT number,
@@ -50,7 +50,7 @@ FROM made,
 
 
 class Backlog(Struct, frozen=True):
-    """A service with jobs that wait."""
+    """A service with pending jobs."""
 
     database: str
     port: int
@@ -99,6 +99,6 @@ def measure_backlog(server: str, *, rounds: int, pending: int) -> None:
 def _backlog(server: str, count: int) -> Iterator[Backlog]:
     with scratch_database(server) as database, service(database) as port:
         backlog = Backlog(database, port)
-        with console.status(f"{count:,} jobs are being made"):
+        with console.status(f"{count:,} jobs are being created"):
             backlog.start(count)
         yield backlog

@@ -1,7 +1,7 @@
-"""The event library as it comes: its Application, its Aggregates, its PostgreSQL recorder.
+"""Baseline: the event library with its own Application, Aggregates and PostgreSQL recorder.
 
-Every caller claims the order it made itself, so the library is spared the search for the most
-urgent one, which it has no means for.
+Every caller claims the order that it created, because the library cannot search for the most
+urgent one.
 """
 
 import threading
@@ -45,7 +45,7 @@ class LibraryBot(Aggregate):
 
 
 class Library:
-    """Callers are threads, as the library is not asynchronous."""
+    """Callers are threads, because the library is synchronous."""
 
     def __init__(self, conninfo: str) -> None:
         given = conninfo_to_dict(conninfo)

@@ -1,6 +1,5 @@
-"""Creating an order without creating it: an endpoint of ours that reads the same request, checks
-it and sends the same answer, with no command in between. No service can be faster than this. Run
-as a program, it prints the port it listens on."""
+"""Lower bound of a create request: parses and validates it and sends the same response, without a
+command. Run as a program, it prints its port."""
 
 import asyncio
 from http import HTTPStatus
@@ -60,7 +59,7 @@ class Floor(CommandEndpoint[NewOrder, Order]):
 
 
 async def plain(request: Request) -> Response:
-    """As any Starlette endpoint would do it, with a small answer: the lowest floor there is."""
+    """A plain Starlette endpoint with a small response: the lowest bound."""
     order = _decoder.decode(await request.body())
     return JSONAnswer({"type": order.type, "userId": order.user_id}, status_code=201)
 
@@ -79,7 +78,7 @@ FLOOR = Floor(
 
 def serve() -> None:
     listener = listen("127.0.0.1", 0)
-    # Its service is never started: nothing is asked of it.
+    # The service is never started, because no request reaches it.
     service, settings = Service("", processors=()), Settings(data_dir=Path("unused"), auth="open")
     server = uvicorn.Server(uvicorn_config(App(service, settings, routes=[FLOOR.route, PLAIN])))
     print(listener.getsockname()[1], flush=True)

@@ -1,4 +1,4 @@
-"""How long a new job waits for a worker that has nothing to do: it is asking, and is answered."""
+"""Latency from enqueue to claim by an idle worker in a long poll."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ from bench.workloads.order_lifecycle import run
 
 NAME = "pick-up by an idle worker"
 ROUND_SECONDS = 4.0
-# So long has the worker been waiting when a job is created, at least and at most.
+# Minimum and maximum wait of the worker before a job is created.
 IDLE_SECONDS = (0.005, 0.025)
 POLL_SECONDS = 30
 P50_MS_MAX = 10

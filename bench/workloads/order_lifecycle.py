@@ -1,4 +1,4 @@
-"""Daybook's side of the measurements: life cycles of three commands and five events each."""
+"""Life cycles of orders: three commands and five events each."""
 
 import asyncio
 import time
@@ -45,15 +45,15 @@ async def committer(conninfo: str, lanes: int) -> AsyncIterator[Submit]:
 
 @asynccontextmanager
 async def transaction_per_command(conninfo: str) -> AsyncIterator[Submit]:
-    """The same code without the committer: a pool, and a transaction for every command."""
+    """The same code without the committer: a pool, and one transaction per command."""
 
     links = [await Pipeline.open(writer_conninfo(conninfo)) for _ in range(POOL_SIZE)]
     pool: asyncio.LifoQueue[Pipeline] = asyncio.LifoQueue()
     for link in links:
         pool.put_nowait(link)
 
-    async def submit(command: Command[Any], asked: Origin) -> Receipt:
-        batch = Batch([SubmittedCommand(command, asked)], LIVE_TABLES, MAPPER)
+    async def submit(command: Command[Any], origin: Origin) -> Receipt:
+        batch = Batch([SubmittedCommand(command, origin)], LIVE_TABLES, MAPPER)
         link = await pool.get()
         try:
             await batch.run(link)
@@ -98,7 +98,7 @@ async def life_cycles(submit: Submit, callers: int, seconds: float) -> Round:
 
 
 async def batched_life_cycles(submit: Submit, size: int, seconds: float) -> Round:
-    """One caller that creates, claims and completes `size` orders at a time."""
+    """One caller creates, claims and completes batches of `size` orders."""
 
     async def together(commands: Sequence[Command[Any]]) -> list[Any]:
         answers: list[Any] = (await submit(AllOrNothing(commands), origin())).result

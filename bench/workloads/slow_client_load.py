@@ -1,8 +1,8 @@
-"""Slow clients by the hundred: half of them never finish their headers, half never their body.
+"""Slow clients: half of them never finish their headers, half never their body.
 
-They run in a process of their own (`python -m bench.workloads.slow_client_load PORT COUNT`), so
-that their cost is not part of the measurement. The process holds its connections until its input
-is closed, then prints how long each connection lasted, in seconds.
+They run in their own process (`python -m bench.workloads.slow_client_load PORT COUNT`), so that
+their cost is not measured. At the end of its input, the process prints the duration of each closed
+connection in seconds.
 """
 
 import asyncio
@@ -17,19 +17,19 @@ from msgspec import Struct
 
 HEAD = b"POST /api/orders HTTP/1.1\r\nHost: localhost\r\nX: "
 BODY = b"POST /api/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
-# As many as one address may have, and some room.
+# Below the limit of connections per address.
 PER_ADDRESS = 50
 DRIP_SECONDS = 1.0
 
 
-class Siege(Struct):
-    """How many held on, and how long each was let."""
-
+class SlowClients(Struct):
     lives: list[float]
+    """Duration of each closed connection, in seconds."""
+
     is_over: bool = False
 
-    async def lay(self, port: int, count: int) -> None:
-        """Until it is over: whoever is closed comes back at once."""
+    async def run(self, port: int, count: int) -> None:
+        """Reconnects closed clients until `is_over`."""
         await asyncio.gather(*(self._slow(port, number) for number in range(count)))
 
     async def _slow(self, port: int, number: int) -> None:
@@ -60,10 +60,10 @@ class Siege(Struct):
 
 
 @asynccontextmanager
-async def laid(port: int, count: int) -> AsyncIterator[list[float]]:
-    """Once it is over, the lives of all connections that were closed stand in the list."""
+async def slow_clients(port: int, count: int) -> AsyncIterator[list[float]]:
+    """Fills the yielded list on exit with the durations of closed connections."""
     lives: list[float] = []
-    besiegers = await asyncio.create_subprocess_exec(
+    process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.workloads.slow_client_load", str(port), str(count)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -72,18 +72,18 @@ async def laid(port: int, count: int) -> AsyncIterator[list[float]]:
     try:
         yield lives
     finally:
-        # Which closes it, though there is nothing to be told.
-        told, _ = await besiegers.communicate(b"")
-        lives += msgspec.json.decode(told, type=list[float])
+        # Closes its input.
+        output, _ = await process.communicate(b"")
+        lives += msgspec.json.decode(output, type=list[float])
 
 
 async def main(port: int, count: int) -> None:
-    siege = Siege(lives=[])
-    laying = asyncio.create_task(siege.lay(port, count))
+    clients = SlowClients(lives=[])
+    running = asyncio.create_task(clients.run(port, count))
     await asyncio.to_thread(sys.stdin.read)
-    siege.is_over = True
-    await laying
-    sys.stdout.write(msgspec.json.encode(siege.lives).decode())
+    clients.is_over = True
+    await running
+    sys.stdout.write(msgspec.json.encode(clients.lives).decode())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A log of any length, made without a service: a restaurant and a workshop that never stop.
+"""Generates a valid log of any length without a service.
 
-Every tick an order and a job are created, others are claimed, others completed; a job in ten fails
-once. All of it is as a service would have recorded it, so that the auditor has nothing to say.
+Every tick creates an order and a job, and claims and completes others; one job in ten fails once.
+The auditor finds no violation in it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ BOTS = 50
 OPENING = datetime(2026, 1, 1, 8, tzinfo=UTC)
 TICK = timedelta(milliseconds=50)
 COOKING = BOTS * TICK
-# A little more than eight: a job in ten is tried twice.
+# Slightly more than 8: one job in ten has two attempts.
 EVENTS_PER_TICK = 8
 
 COPY_EVENTS = """
@@ -64,7 +64,7 @@ def write_export(path: Path, events_count: int) -> None:
 
 
 def fill_log(conninfo: str, events_count: int) -> None:
-    """Into an empty log, as one COPY."""
+    """Fills an empty log with one COPY."""
     with psycopg.connect(owner_conninfo(conninfo)) as connection, connection.cursor() as cursor:
         with cursor.copy(COPY_EVENTS) as copy:
             for position, one in enumerate(events(events_count), 1):
@@ -73,7 +73,7 @@ def fill_log(conninfo: str, events_count: int) -> None:
 
 
 class Loader:
-    """Puts a log into a database piece by piece, and the live tables as they are then."""
+    """Loads a log into a database in steps, and sets the live tables to its state."""
 
     def __init__(self, connection: psycopg.Connection[TupleRow]) -> None:
         binary_arrays.register(connection)
@@ -82,7 +82,7 @@ class Loader:
         self.events_count = 0
         self.ticks_count = 0
 
-    def go_on(self, ticks: int) -> None:
+    def load(self, ticks: int) -> None:
         with self._connection.cursor() as cursor, cursor.copy(COPY_EVENTS) as copy:
             if not self.ticks_count:
                 self._write(copy, [_bot_created(bot) for bot in range(BOTS)])
@@ -97,7 +97,7 @@ class Loader:
             copy.write_row(_row(self.events_count, one))
 
     def set_live_tables(self, tables: Sequence[LiveTable[Any]]) -> None:
-        """No job is unfinished between two ticks; of orders, those of the last hundred are."""
+        """Between two ticks no job is unfinished, and the last 100 orders are."""
         tick = self.ticks_count - 1
         states = {
             "order": [
@@ -122,7 +122,7 @@ class Loader:
         return ORDER.fold(self._events(made))
 
     def _bot(self, bot: int, tick: int) -> Any:
-        """Whatever it did before, of a bot only the last claim counts."""
+        """Only the last claim of a bot determines its state."""
         state: Any = BOT.fold(self._events([_bot_created(bot)]))
         last = tick - BOTS - (tick - BOTS - bot) % BOTS
         if last < 0:
@@ -136,7 +136,7 @@ class Loader:
 
 
 def events(events_count: int) -> Iterator[Made]:
-    """So many, and the rest of the last tick."""
+    """Yields at least `events_count` events, up to the end of a tick."""
     made = [_bot_created(bot) for bot in range(BOTS)]
     made_count = 0
     for tick in count():
@@ -164,7 +164,7 @@ def _tick(tick: int, at: datetime) -> Iterator[Made]:
 
 
 def _id(kind: str, number: int) -> str:
-    """Ids rise with time, as those of the service do."""
+    """Ids ascend with time, like the service's."""
     return f"{number >> 16:08x}-{number & 0xFFFF:04x}-7000-8000-{ord(kind):012x}"
 
 
@@ -211,7 +211,7 @@ def _completed(number: int, at: datetime) -> Iterator[Made]:
 
 
 def _worked(number: int, at: datetime) -> Iterator[Made]:
-    """A job from its beginning to its end, perhaps at the second attempt."""
+    """All events of a job, with one or two attempts."""
     if number < 0:
         return
     job, then = _id("j", number), _text(at)

@@ -1,7 +1,7 @@
-"""A restaurant's line under load, on real processes, and what the log says of it afterwards.
+"""Load on a restaurant's waitlist with several service processes, and a check of its log.
 
-Guests come at a steady rate, whatever the service does; some send their form twice, to another
-process. Two desks call, on a process each, and sometimes ask again, too.
+Guests arrive at a steady rate; some repeat their request to another process. Each process serves
+one desk that calls guests and sometimes repeats a call.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from daybook.eventlog.postgres.connections import owner_conninfo
 SLUG = "trattoria"
 LINE = f"/api/restaurants/{SLUG}"
 CONNECTIONS = 24
-# All guests of a measurement come from one address, as those of a kiosk do.
+# All guests come from one address, as at a kiosk.
 KIOSK_KEY = "measured-at-the-kiosk"
-AGAIN_PART = 0.1
+REPEATED_SHARE = 0.1
 
 READ_LINE = """
 SELECT topic, data, aggregate_id
@@ -39,7 +39,7 @@ READ_DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current
 
 @contextmanager
 def serving(database: str, processes: int) -> Iterator[list[int]]:
-    """Real processes on one database, with one key for their guests; their ports."""
+    """Runs services on one database with one guest key; yields their ports."""
     with TemporaryDirectory() as directory, ExitStack() as running:
         key = Path(directory, "guest.key")
         key.write_bytes(b64encode(bytes(range(32))))
@@ -49,20 +49,20 @@ def serving(database: str, processes: int) -> Iterator[list[int]]:
 
 
 class Seen(Struct):
-    """What the clients were told, and how long it took."""
+    """Responses and latencies as the clients recorded them."""
 
     join_seconds: list[float] = field(default_factory=list)
     call_seconds: list[float] = field(default_factory=list)
     tokens: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """By ticket: its token and its position."""
+    """Token and position by ticket id."""
 
     called: list[str] = field(default_factory=list)
     unequal_count: int = 0
-    """Answers to the same request, sent twice, that were not the same."""
+    """Repeated requests that got different responses."""
 
 
 class Found(Struct):
-    """What the log says. All but the first two are faults."""
+    """Counts from the log. All but the first two are faults."""
 
     joins: int = 0
     calls: int = 0
@@ -86,7 +86,7 @@ class Found(Struct):
 
 
 class Client:
-    """Connections to one process; whoever needs one waits for it."""
+    """A pool of connections to one process."""
 
     def __init__(self, connections: Sequence[HTTPConnection]) -> None:
         self._all = connections
@@ -126,9 +126,11 @@ async def load(ports: Sequence[int], *, per_minute: float, seconds: float, seed:
     guests: list[asyncio.Task[None]] = []
     began, count = time.perf_counter(), round(seconds / pace)
     for n in range(count):
-        # By the clock, and not after the answer: a slow service is not spared.
+        # Open loop: a slow response does not delay the next guest.
         await asyncio.sleep(max(0, began + n * pace - time.perf_counter()))
-        guests.append(asyncio.create_task(_guest(clients, n, seen, chance.random() < AGAIN_PART)))
+        guests.append(
+            asyncio.create_task(_guest(clients, n, seen, chance.random() < REPEATED_SHARE))
+        )
     await asyncio.gather(*guests, *desks)
     for client in clients:
         client.close()
@@ -157,7 +159,7 @@ async def _desk(
         key, calls = f"desk-{n}-{calls}", calls + 1
         body = {"desk": f"D{n}"}
         answer = await _timed(seen.call_seconds, own.send(f"{LINE}/call-next", body, key))
-        if chance.random() < AGAIN_PART:
+        if chance.random() < REPEATED_SHARE:
             again = await other.send(f"{LINE}/call-next", body, key)
             seen.unequal_count += again != answer
         if answer is not None:
@@ -174,8 +176,8 @@ async def _timed(seconds: list[float], sending: Any) -> Any:
     return answer
 
 
-def look_through(conninfo: str, seen: Seen) -> Found:
-    """Replays the line with nothing but sets and numbers."""
+def check_log(conninfo: str, seen: Seen) -> Found:
+    """Replays the waitlist with sets and numbers only, without product code."""
     with psycopg.connect(owner_conninfo(conninfo)) as connection:
         ((deadlocks,),) = connection.execute(READ_DEADLOCKS).fetchall()
         events = connection.execute(READ_LINE).fetchall()

@@ -1,4 +1,4 @@
-"""`daybook audit check`: an export or the database, before the auditor."""
+"""`daybook audit check`: checks the invariants on an export or on the database."""
 
 import asyncio
 import sys
@@ -14,7 +14,7 @@ import click
 from daybook.cli.progress import bar
 from daybook.cli.terminal import echo, echo_json, say
 
-# What a command needs is imported when it runs, so that help and mistakes are answered at once.
+# Imported on use, so that help and usage errors appear at once.
 if TYPE_CHECKING:
     from psycopg.rows import TupleRow
 
@@ -27,34 +27,34 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 INSTANT = click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"])
 
 ENTER_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-# A table of the same name that only this session sees, and that stands before the real one.
+# A temporary table shadows the real one of the same name, for this session only.
 MAKE_SHADOW = "CREATE TEMPORARY TABLE {table} (LIKE {table} INCLUDING ALL) ON COMMIT DROP"
 
 
 @click.group("audit")
 def audit_group() -> None:
-    """Prove from the log which promises were kept."""
+    """Check the log against the invariants."""
 
 
 @audit_group.command("check")
 @click.option("--export", type=FILE, help="An export to check, instead of the database.")
 @click.option("--earlier", type=FILE, help="An older export of the same log.")
-@click.option("--receipts", type=FILE, help="What was acknowledged to clients.")
-@click.option("--history", type=FILE, help="What clients did, and what they were told.")
+@click.option("--receipts", type=FILE, help="Acknowledgments that clients received.")
+@click.option("--history", type=FILE, help="Requests and responses as clients recorded them.")
 @click.option(
     "--faults-until",
     type=INSTANT,
     metavar="INSTANT",
     help="When the last known fault was over, as 2026-03-01T12:00:00Z.",
 )
-@click.option("--only", multiple=True, metavar="ID", help="This one alone; may be repeated.")
-@click.option("--strict", is_flag=True, help="What could not be judged counts as broken.")
+@click.option("--only", multiple=True, metavar="ID", help="Check only this invariant; repeatable.")
+@click.option("--strict", is_flag=True, help="Treat unknown as invalid.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each invariant.")
 @click.pass_obj
 def check_command(context: "CliContext", /, export: Path | None, **options: Any) -> None:
-    """Each invariant is valid, invalid, or unknown where nothing was seen that it is about.
+    """Report each invariant as valid, invalid, or unknown if the log has no case of it.
 
-    Exit code 0 when none is invalid, 1 when one is, 2 when nothing could be checked.
+    Exit code 0: none is invalid. 1: at least one is. 2: the check could not run.
     """
     from psycopg import OperationalError
 
@@ -81,12 +81,12 @@ def _check(source: "LogSource", service: "ServiceDatabase | None", **options: An
         for line in as_json(findings):
             echo_json(line)
     else:
-        for line in as_text(findings, case.world.count):
+        for line in as_text(findings, case.replay.count):
             echo(line)
-    for one in case.world.set_aside.values():
-        # Beside the JSON, of which every line is a verdict.
-        tell = say if options["as_json"] else echo
-        tell(f"Set aside: {one.aggregate_id} ({one.reason})")
+    for one in case.replay.set_aside.values():
+        # To stderr with --json: each line of the output is a verdict.
+        write = say if options["as_json"] else echo
+        write(f"Set aside: {one.aggregate_id} ({one.reason})")
     return exit_code(findings, strict=options["strict"])
 
 
@@ -100,41 +100,43 @@ def _case(
     **_others: Any,
 ) -> "Case":
     from daybook.audit.client_records import ClientRecords
-    from daybook.audit.entries import Earlier, ExportFile
+    from daybook.audit.entries import EarlierExport, ExportFile
     from daybook.audit.invariant import Case
     from daybook.audit.replayed_state import LONG_AGO, ReplayedState
 
-    world = ReplayedState()
+    replay = ReplayedState()
     return Case(
-        world=world,
+        replay=replay,
         service=service,
-        earlier=Earlier(ExportFile(earlier)) if earlier else None,
-        witnesses=ClientRecords(world.memory, receipts, history) if receipts or history else None,
+        earlier=EarlierExport(ExportFile(earlier)) if earlier else None,
+        client_records=ClientRecords(replay.facts, receipts, history)
+        if receipts or history
+        else None,
         calm_since=faults_until or LONG_AGO,
     )
 
 
 @contextmanager
 def _open_service(context: "CliContext") -> "Iterator[ServiceDatabase]":
-    from daybook.audit.service_database import ServiceDatabase, StoredTable
+    from daybook.audit.service_database import DerivedTables, ServiceDatabase
     from daybook.eventlog.postgres.connections import reader_conninfo
     from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 
     with context.conninfo(say) as database:
         conninfo = reader_conninfo(database)
         derive = partial(derive_anew, conninfo)
-        kept = StoredTable(
+        stored = DerivedTables(
             tables=LIVE_TABLES,
             written_models=WRITTEN_MODELS,
             read_models=READ_MODELS,
             derive=derive,
         )
-        with closing(ServiceDatabase(conninfo, kept)) as service:
+        with closing(ServiceDatabase(conninfo, stored)) as service:
             yield service
 
 
 def derive_anew(conninfo: str, wanted: "Derivation") -> "TupleRow":
-    """A read model's own code, on the log, into a table that nobody else sees."""
+    """Runs a read model on the log into a temporary table, and returns the table's digest."""
     return asyncio.run(_derive(conninfo, wanted))
 
 
@@ -159,7 +161,7 @@ async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
         limits["topics"] = mapper.topics_of(model.kinds)
     async with await connect(conninfo) as connection, connection.transaction():
         await connection.execute(ENTER_MOMENT)
-        await connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(wanted.moment))
+        await connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(wanted.snapshot))
         await connection.execute(SQL(MAKE_SHADOW).format(table=table))
         set_aside = await set_aside_ids(connection)
         after = 0
@@ -168,8 +170,8 @@ async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
             events = mapper.followed_events(await found.fetchall())
             if not events:
                 break
-            told = [event for event in events if event.originator_id not in set_aside]
-            await apply_readable(connection, model, told, mapper)
+            applied = [event for event in events if event.originator_id not in set_aside]
+            await apply_readable(connection, model, applied, mapper)
             after = events[-1].position
         digest = await connection.execute(SQL(DIGEST).format(table=table))
         return await digest.fetchone() or ()

@@ -1,4 +1,4 @@
-"""What an auditor reads: a line for each invariant, and the evidence for each that is broken."""
+"""Formats audit results: one line per invariant, with evidence for violations."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,7 +12,7 @@ DATA_CHARACTERS_MAX = 120
 
 
 def exit_code(findings: Iterable[InvariantResult], *, strict: bool) -> int:
-    """0: nothing is broken. 1: something is or, if strict, could not be judged."""
+    """Returns 1 if an invariant is invalid or, if strict, unknown."""
     bad = {Verdict.INVALID, Verdict.UNKNOWN} if strict else {Verdict.INVALID}
     return int(any(one.verdict in bad for one in findings))
 

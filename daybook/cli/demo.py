@@ -1,7 +1,6 @@
-"""A restaurant to look at: guests, VIPs, and bots that come and go.
+"""`daybook demo`: a restaurant with simulated guests, VIPs and bots.
 
-Whoever plays in it uses the public HTTP API over a real connection, like anybody else, so that
-all of it can be watched there. Chance has a seed: the same evening every time, more or less.
+The simulation uses the public HTTP API only. Its random generator has a fixed seed.
 """
 
 import asyncio
@@ -57,12 +56,12 @@ class Status(Struct, frozen=True):
 
 @contextmanager
 def shown() -> Iterator[Show]:
-    """One line that changes, on a terminal; elsewhere one line after another."""
+    """Updates one line on a terminal; writes one line per status elsewhere."""
     console = Console()
     if not console.is_terminal:
         yield lambda status: echo(str(status))
         return
-    with console.status("The kitchen is being made ready.") as line:
+    with console.status("The restaurant is starting.") as line:
         yield lambda status: line.update(printable(str(status)))
 
 
@@ -75,13 +74,13 @@ def run(
     announce: Say,
     show: Show,
 ) -> None:
-    """Plays until it is told to stop. Without a data directory it leaves nothing behind; it
-    never touches a database that somebody else set up."""
-    evening = Evening(show)
+    """Runs until a stop signal. Without a data directory its data is deleted. It always uses its
+    own database and ignores DATABASE_URL."""
+    simulation = Simulation(show)
 
-    def open_doors(url: str) -> None:
+    def start(url: str) -> None:
         announce(url)
-        evening.begin(url)
+        simulation.begin(url)
 
     with _directory(data_dir) as directory:
         own = replace(
@@ -89,14 +88,14 @@ def run(
             data_dir=directory,
             database_url=None,
             qstash_token=None,
-            # Whoever plays is on this machine, as everybody who looks on; elsewhere it is refused.
+            # Open access is refused on any address but this machine's.
             auth="open",
             processing_delay_seconds=DELAY_SECONDS,
         )
         try:
-            serve(own, signals, say=say, announce=open_doors)
+            serve(own, signals, say=say, announce=start)
         finally:
-            evening.end()
+            simulation.end()
 
 
 @contextmanager
@@ -105,7 +104,7 @@ def _directory(chosen: Path | None) -> Iterator[Path]:
         yield chosen
         return
     made = Path(tempfile.mkdtemp(prefix="daybook-demo-"))
-    # PostgreSQL may run as another user, who has to find his way in.
+    # PostgreSQL may run as another user, which needs to enter the directory.
     made.chmod(0o701)
     try:
         yield made / "data"
@@ -113,8 +112,8 @@ def _directory(chosen: Path | None) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-class Evening:
-    """The thread in which everybody plays, beside that of the service."""
+class Simulation:
+    """Runs guests and bots in a thread beside the service's."""
 
     def __init__(self, show: Show) -> None:
         self._show = show
@@ -123,7 +122,7 @@ class Evening:
         self._thread: threading.Thread | None = None
 
     def begin(self, url: str) -> None:
-        self._thread = threading.Thread(target=self._play, args=(url,))
+        self._thread = threading.Thread(target=self._run, args=(url,))
         self._thread.start()
 
     def end(self) -> None:
@@ -132,35 +131,35 @@ class Evening:
             self._thread.join()
         self._loop.close()
 
-    def _play(self, url: str) -> None:
-        self._loop.run_until_complete(self._open(url))
+    def _run(self, url: str) -> None:
+        self._loop.run_until_complete(self._simulate(url))
 
-    async def _open(self, url: str) -> None:
-        async with restaurant(url) as place:
+    async def _simulate(self, url: str) -> None:
+        async with restaurant(url) as demo:
             roles = [
-                place.repeat(place.order, 0.7),
-                place.repeat(place.change_bots, 4),
-                place.repeat(place.revive, 8),
-                *(place.repeat(place.cook, 0.6) for _ in range(COOKS)),
-                self._watch(place),
+                demo.repeat(demo.order, 0.7),
+                demo.repeat(demo.change_bots, 4),
+                demo.repeat(demo.requeue_dead, 8),
+                *(demo.repeat(demo.cook, 0.6) for _ in range(COOKS)),
+                self._watch(demo),
             ]
-            playing = [asyncio.create_task(role) for role in roles]
+            tasks = [asyncio.create_task(role) for role in roles]
             over = asyncio.create_task(self._over.wait())
-            await asyncio.wait([over, *playing], return_when=asyncio.FIRST_COMPLETED)
-            for task in playing:
+            await asyncio.wait([over, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*playing, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _watch(self, place: "DemoRestaurant") -> None:
+    async def _watch(self, demo: "DemoRestaurant") -> None:
         while True:
             with suppress(httpx2.HTTPError):
-                self._show(await place.status())
+                self._show(await demo.status())
             await asyncio.sleep(SHOW_SECONDS)
 
 
 @asynccontextmanager
 async def restaurant(url: str, seed: int = SEED) -> AsyncIterator["DemoRestaurant"]:
-    chance = random.Random(seed)  # noqa: S311 (nothing hangs on it but who is hungry when)
+    chance = random.Random(seed)  # noqa: S311 (simulation only)
     async with httpx2.AsyncClient(base_url=url, timeout=ASK_SECONDS_MAX, trust_env=False) as client:
         yield DemoRestaurant(client, chance)
 
@@ -175,15 +174,15 @@ class DemoRestaurant:
         self._resting_cooks: list[str] = []
         self._open_at_first: int | None = None
 
-    async def repeat(self, deed: Callable[[], Awaitable[None]], seconds: float) -> None:
-        """At odd moments, so many seconds apart on average. What is refused is let be."""
+    async def repeat(self, action: Callable[[], Awaitable[None]], seconds: float) -> None:
+        """Repeats at random intervals of `seconds` on average; ignores refusals."""
         while True:
             with suppress(httpx2.HTTPError):
-                await deed()
+                await action()
             await asyncio.sleep(self._chance.expovariate(1 / seconds))
 
     async def order(self) -> None:
-        """A guest, or one of the VIPs; they stay away from a queue that is too long."""
+        """Creates an order, unless WAITING_MAX orders are pending."""
         waiting = await self._orders("PENDING")
         if len(waiting) >= WAITING_MAX:
             return
@@ -194,7 +193,7 @@ class DemoRestaurant:
         self._ordered_count += 1
 
     async def change_bots(self) -> None:
-        """One more, or the newest goes, in the middle of its work perhaps."""
+        """Adds a bot, or deletes the newest one, which may be busy."""
         missing = BOTS_MIN - len(self._bots)
         wanted = len(self._bots) < BOTS_MAX and self._chance.random() < 0.55
         for _ in range(max(missing, int(wanted))):
@@ -204,7 +203,7 @@ class DemoRestaurant:
             await self._ask("DELETE", f"/api/bots/{self._bots.pop()}")
 
     async def cook(self) -> None:
-        """A bot that reports for itself: well done, burnt, or never heard of."""
+        """Claims with a bot that reports itself: completion, failure, or nothing."""
         if not self._resting_cooks:
             created = await self._ask("POST", "/api/bots", {"completion": "ack"})
             self._resting_cooks.append(created["bot"]["id"])
@@ -225,8 +224,7 @@ class DemoRestaurant:
         else:
             await asyncio.sleep(DELAY_SECONDS + 1)
 
-    async def revive(self) -> None:
-        """Somebody looks after the orders that were given up."""
+    async def requeue_dead(self) -> None:
         for order in await self._orders("DEAD"):
             await self._ask("POST", f"/api/orders/{order['id']}/requeue")
 

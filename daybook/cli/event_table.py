@@ -1,4 +1,4 @@
-"""Events for people to read: one row for each, in columns, in colours on a terminal."""
+"""Formats events as table rows, coloured on a terminal."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -45,37 +45,38 @@ class Pretty:
         aggregate = f"{event.aggregate} v{event.version:<3}"
         actor = f"{printable(event.actor):<{ACTOR_WIDTH}}"
         used = sum(len(one) + 2 for one in (position, at, topic, aggregate, actor))
-        room = SUMMARY_WIDTH if self._width is None else self._width - used
-        told = partial(summary, event.data, str(event.aggregate))
+        width = SUMMARY_WIDTH if self._width is None else self._width - used
+        summarize = partial(summary, event.data, str(event.aggregate))
         when = self._paint(f"{position}  {at}", "dim")
         topic, aggregate = self._paint(topic, "bold"), self._paint(aggregate, "cyan")
-        if room >= SUMMARY_WIDTH_MIN:
+        if width >= SUMMARY_WIDTH_MIN:
             actor = self._paint(actor, "yellow")
-            return "  ".join([when, topic, aggregate, actor, told(room)])
-        return self._two_lines([when, topic], aggregate, printable(event.actor), told)
+            return "  ".join([when, topic, aggregate, actor, summarize(width)])
+        return self._two_lines([when, topic], aggregate, printable(event.actor), summarize)
 
     def _two_lines(
-        self, first: list[str], aggregate: str, actor: str, told: Callable[[int], str]
+        self, first: list[str], aggregate: str, actor: str, summarize: Callable[[int], str]
     ) -> str:
-        """For a terminal on which one line would not hold an event. The id stays whole."""
+        """For narrow terminals. The id is never cut."""
         assert self._width is not None
         indent = " " * (POSITION_WIDTH + 2)
         left = self._width - (POSITION_WIDTH + 2 + AT_WIDTH + 2 + TOPIC_WIDTH + 2)
         shown = self._paint(_cut(actor, max(left, 1)), "yellow")
-        room = max(self._width - len(indent) - AGGREGATE_WIDTH - 2, 1)
-        return "  ".join([*first, shown]) + f"\n{indent}{aggregate}  {told(room)}"
+        width = max(self._width - len(indent) - AGGREGATE_WIDTH - 2, 1)
+        return "  ".join([*first, shown]) + f"\n{indent}{aggregate}  {summarize(width)}"
 
-    def _paint(self, text: str, how: str) -> str:
+    def _paint(self, text: str, style: str) -> str:
         if not self._is_coloured:
             return text
-        return click.style(text, **({"fg": how} if how in ("cyan", "yellow") else {how: True}))
+        options = {"fg": style} if style in ("cyan", "yellow") else {style: True}
+        return click.style(text, **options)
 
 
 def summary(data: Raw, aggregate: str, width: int) -> str:
-    """What an event says, in short: neither when nor of whom, since that is told already."""
+    """Event data without time and aggregate id, which have their own columns."""
     members = {name: _value(raw) for name, raw in _members(data).items() if name != "at"}
-    told = " ".join(f"{name}={text}" for name, text in members.items() if text != aggregate)
-    return _cut(told, width)
+    text = " ".join(f"{name}={value}" for name, value in members.items() if value != aggregate)
+    return _cut(text, width)
 
 
 def _value(raw: Raw) -> str:

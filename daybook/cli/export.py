@@ -1,4 +1,4 @@
-"""`daybook export`: the log into a file, or to the output for other programs."""
+"""`daybook export`: writes the log to a file or to stdout."""
 
 import sys
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 STOPPED = 2
 
 
-class Screen(Sink):
-    """A person reads along: the same JSON, without characters that steer a terminal."""
+class TerminalSink(Sink):
+    """Writes the same JSON with control characters escaped."""
 
     def write(self, lines: Sequence[bytes]) -> None:
         write_lines(lines)
@@ -33,13 +33,13 @@ def export(context: "CliContext", path: Path, *, after: int, upto: int | None) -
         with context.conninfo(say) as conninfo, log_sentences(conninfo), quiet_end():
             _export(conninfo, None if to_output else path, after, upto)
     except Stop:
-        how = "" if to_output else ": the same command goes on from here"
-        say(f"Stopped{how}.")
+        hint = "" if to_output else ": run the same command to continue"
+        say(f"Stopped{hint}.")
         sys.exit(STOPPED)
     except OSError as error:
         raise SetupError(
-            f"{path} cannot be written ({error.strerror}): see to that, and the same command "
-            "goes on."
+            f"{path} cannot be written ({error.strerror}): fix that, then run the same command to "
+            "continue."
         ) from error
 
 
@@ -49,7 +49,8 @@ def _export(conninfo: str, path: Path | None, after: int, upto: int | None) -> N
         is_shown = path is not None or not sys.stdout.isatty()
         with bar("exporting", "events", end, is_shown=is_shown) as shown:
             if path is None:
-                sink = Screen(sys.stdout.buffer) if sys.stdout.isatty() else Sink(sys.stdout.buffer)
+                kind = TerminalSink if sys.stdout.isatty() else Sink
+                sink = kind(sys.stdout.buffer)
                 done = export_to(sink, connection, after=after, upto=end, tick=shown.reach)
             else:
                 done = export_file(path, connection, after=after, upto=end, tick=shown.reach)

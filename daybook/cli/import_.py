@@ -1,4 +1,4 @@
-"""`daybook import`: an export into an empty log, and everything else derived from it."""
+"""`daybook import`: reads an export into an empty log and derives all tables from it."""
 
 import asyncio
 import sys
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 BAD_FILE = 1
 STOPPED = 2
-HOW_TO_GO_ON = (
-    "'daybook import FILE' goes on behind what is in, with a file that is right from there on; "
-    "'daybook import --discard' drops it all."
+HOW_TO_CONTINUE = (
+    "'daybook import FILE' with a corrected file continues after the last imported event; "
+    "'daybook import --discard' drops the import."
 )
 
 _MAPPER = EventMapper(DECIDERS)
@@ -47,7 +47,7 @@ def import_file(context: "CliContext", path: Path) -> None:
                 asyncio.run(_derive(conninfo, progress.position))
         except (BadLineError, RebuildError) as error:
             say(str(error))
-            say(HOW_TO_GO_ON)
+            say(HOW_TO_CONTINUE)
             sys.exit(BAD_FILE)
     say(f"{path}: {progress.lines_count:,} events, up to position {progress.position}.")
 
@@ -89,11 +89,9 @@ def _database(context: "CliContext") -> Iterator[str]:
     except psycopg.errors.InsufficientPrivilege as error:
         raise insufficient_privilege_error(error) from error
     except psycopg.errors.LockNotAvailable as error:
-        raise SetupError(
-            "Somebody is writing to the log: stop the service, then import."
-        ) from error
+        raise SetupError("The log is being written: stop the service, then import.") from error
     except Stop:
-        say("Stopped: the same command goes on from here.")
+        say("Stopped: run the same command to continue.")
         sys.exit(STOPPED)
 
 

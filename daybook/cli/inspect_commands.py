@@ -1,4 +1,4 @@
-"""Commands that look: `explain`, `as-of`, `diff`, `doctor`. None of them changes anything."""
+"""Read-only commands: `explain`, `as-of`, `diff`, `doctor`."""
 
 import asyncio
 import shutil
@@ -17,26 +17,25 @@ if TYPE_CHECKING:
     from daybook.cli.main import CliContext
 
 T = TypeVar("T")
-Look = Callable[["AsyncConnection[TupleRow]"], Awaitable[T]]
+Query = Callable[["AsyncConnection[TupleRow]"], Awaitable[T]]
 
 KINDS = ("orders", "bots", "jobs", "queues", "restaurants", "tickets")
-DISK_FREE_PART_MIN = 0.1
+DISK_FREE_SHARE_MIN = 0.1
 CLOCK_SECONDS_MAX = 1.0
 
 
-def _look(context: "CliContext", query: Look[T]) -> T:
-    """Lets a query look at the database of the choice."""
+def _run(context: "CliContext", query: Query[T]) -> T:
     from daybook.api.http.problems import BadInputError
     from daybook.eventlog.errors import SetupError
     from daybook.eventlog.postgres.connections import connect, reader_conninfo
 
-    async def look(conninfo: str) -> T:
+    async def run(conninfo: str) -> T:
         async with await connect(reader_conninfo(conninfo)) as connection:
             return await query(connection)
 
     with context.conninfo(say) as conninfo:
         try:
-            return asyncio.run(look(conninfo))
+            return asyncio.run(run(conninfo))
         except BadInputError as error:
             raise SetupError(str(error)) from error
 
@@ -46,16 +45,16 @@ def _look(context: "CliContext", query: Look[T]) -> T:
 @click.option("--json", "as_json", is_flag=True, help="As the API answers.")
 @click.pass_obj
 def explain_command(context: "CliContext", wanted: Any, as_json: bool) -> None:
-    """Why an order, a bot, a job or a ticket is where it is, and what comes next."""
+    """Explain the status of an order, bot, job or ticket, and its next step."""
     from daybook.projections.explain.explain import explain
 
-    told = _look(context, lambda connection: explain(connection, wanted))
-    if told is None:
-        say(f"There is nothing with the id {wanted}.")
+    explanation = _run(context, lambda connection: explain(connection, wanted))
+    if explanation is None:
+        say(f"Nothing has the id {wanted}.")
         sys.exit(1)
     from daybook.api.admin.explain import explanation_json
 
-    answer: Any = explanation_json(told)
+    answer: Any = explanation_json(explanation)
     if as_json:
         _print_json(answer)
         return
@@ -77,22 +76,22 @@ def explain_command(context: "CliContext", wanted: Any, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="As the API answers.")
 @click.pass_obj
 def as_of_command(context: "CliContext", when: str, kind: str, limit: int, as_json: bool) -> None:
-    """Orders, jobs, tickets … as they were at WHEN: an instant or a position."""
-    from daybook.cli.inspect_views import is_future, listed
+    """List orders, jobs, tickets … as of WHEN, an instant or a position."""
+    from daybook.cli.inspect_views import is_future, list_as_of
 
-    then, rows = _look(context, lambda connection: listed(connection, when, kind, limit))
+    then, rows = _run(context, lambda connection: list_as_of(connection, when, kind, limit))
     if is_future(when):
-        say(f"{when} is in the future: this is the present, the end of the log.")
+        say(f"{when} is in the future: the list shows the end of the log.")
     if as_json:
         _print_json({"asOf": then, kind: rows})
         return
     echo(f"As of position {then['position']}, {then['at'] or 'before the first event'}:")
     for row in rows:
-        echo("  " + "  ".join(str(row[name]) for name in SHOWN[kind]))
+        echo("  " + "  ".join(str(row[name]) for name in COLUMNS[kind]))
     echo(f"{len(rows)} {kind}")
 
 
-SHOWN = {
+COLUMNS = {
     "orders": ("orderNumber", "type", "status", "id"),
     "bots": ("status", "currentOrderId", "id"),
     "jobs": ("queue", "type", "priority", "status", "attempts", "id"),
@@ -109,34 +108,34 @@ SHOWN = {
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
 def diff_command(context: "CliContext", first: str, second: str, limit: int, as_json: bool) -> None:
-    """What changed between two moments, each an instant or a position."""
+    """List changes between A and B, each an instant or a position."""
     from daybook.cli.inspect_views import difference, is_future
 
-    told = _look(context, lambda connection: difference(connection, first, second, limit))
+    found = _run(context, lambda connection: difference(connection, first, second, limit))
     for when in filter(is_future, (first, second)):
         say(f"{when} is in the future: the end of the log was compared.")
     if as_json:
-        _print_json(told)
+        _print_json(found)
         return
-    echo(f"From position {told['from']['position']} to {told['to']['position']}:")
-    for topic, count in told["topics"].items():
+    echo(f"From position {found['from']['position']} to {found['to']['position']}:")
+    for topic, count in found["topics"].items():
         echo(f"  {count:>9}  {topic}")
-    for change in told["changes"]:
+    for change in found["changes"]:
         echo(f"  {change['kind']} {change['id']}: {change['before']} → {change['after']}")
-    if told["more"]:
-        echo(f"  … and {told['more']} more")
+    if found["more"]:
+        echo(f"  … and {found['more']} more")
 
 
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="As the API answers.")
 @click.pass_obj
 def doctor_command(context: "CliContext", as_json: bool) -> None:
-    """Look for what may be wrong, and say what to do. Exit code 1 when something is."""
+    """Check the health of the database and the service. Exit code 1 if a finding is bad."""
     from daybook.api.admin.doctor import finding_json
     from daybook.cli.doctor_report import examination_lines
 
     is_notifying = context.settings().notify_url is not None
-    findings = _look(context, lambda connection: _findings(connection, is_notifying))
+    findings = _run(context, lambda connection: _findings(connection, is_notifying))
     findings += _local_findings(context)
     if as_json:
         _print_json({"findings": [finding_json(finding) for finding in findings]})
@@ -161,11 +160,11 @@ async def _clock(connection: "AsyncConnection[TupleRow]") -> Any:
     from daybook.projections.doctor.finding import Finding, Health
 
     before = now()
-    ((theirs,),) = await (await connection.execute("SELECT clock_timestamp()")).fetchall()
-    apart = abs((theirs - before).total_seconds())
+    ((database_now,),) = await (await connection.execute("SELECT clock_timestamp()")).fetchall()
+    apart = abs((database_now - before).total_seconds())
     if apart > CLOCK_SECONDS_MAX:
         sentence = f"This machine's clock and the database's are {apart:.1f} s apart."
-        return Finding("clocks", Health.NOTICE, sentence, "Set both by NTP; only ours is wrong.")
+        return Finding("clocks", Health.NOTICE, sentence, "Synchronise both machines by NTP.")
     return Finding("clocks", Health.GOOD, "This machine and the database agree on the time.")
 
 
@@ -176,10 +175,10 @@ def _local_findings(context: "CliContext") -> list[Any]:
     if settings.database_url is not None or not settings.data_dir.exists():
         return []
     usage = shutil.disk_usage(settings.data_dir)
-    part = usage.free / usage.total
-    sentence = f"{usage.free / 1e9:.1f} GB ({part:.0%}) are free at {settings.data_dir}."
-    if part < DISK_FREE_PART_MIN:
-        step = "Make room: a full disk stops all writes."
+    share = usage.free / usage.total
+    sentence = f"{usage.free / 1e9:.1f} GB ({share:.0%}) are free at {settings.data_dir}."
+    if share < DISK_FREE_SHARE_MIN:
+        step = "Free disk space: a full disk stops all writes."
         return [Finding("disk", Health.BAD, sentence, step)]
     return [Finding("disk", Health.GOOD, sentence)]
 

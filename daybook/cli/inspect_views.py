@@ -1,4 +1,4 @@
-"""What the commands that look at the past show, in the shapes of the API."""
+"""Data of `as-of` and `diff`, in the JSON shapes of the API."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.api.clock import now
-from daybook.api.endpoints.as_of import position_named, then_json
+from daybook.api.endpoints.as_of import find_position, then_json
 from daybook.api.http.timestamps import bot_json, order_json
 from daybook.api.jobs.responses import job_dict, queue_stats_json
 from daybook.api.tickets.responses import restaurant_json, ticket_view_json
@@ -52,8 +52,10 @@ UNREADABLE = "unreadable"
 Connection = AsyncConnection[TupleRow]
 
 
-async def listed(connection: Connection, when: str, kind: str, limit: int) -> tuple[Any, list[Any]]:
-    position = await position_named(connection, when)
+async def list_as_of(
+    connection: Connection, when: str, kind: str, limit: int
+) -> tuple[Any, list[Any]]:
+    position = await find_position(connection, when)
     then = then_json(await moment_of(connection, position))
     rows: list[Any]
     match kind:
@@ -71,8 +73,8 @@ async def listed(connection: Connection, when: str, kind: str, limit: int) -> tu
             found = await restaurants_as_of(connection, position)
             rows = [restaurant_json(one) for one in found[:limit]]
         case "tickets":
-            line = await tickets_as_of(connection, position)
-            rows = [ticket_view_json(one) for one in line[:limit]]
+            tickets = await tickets_as_of(connection, position)
+            rows = [ticket_view_json(one) for one in tickets[:limit]]
         case _:
             rows = [queue_stats_json(one) for one in await queues_as_of(connection, position)][
                 :limit
@@ -81,8 +83,8 @@ async def listed(connection: Connection, when: str, kind: str, limit: int) -> tu
 
 
 async def difference(connection: Connection, first: str, second: str, limit: int) -> Any:
-    """How every aggregate that something happened to stood before and stands after."""
-    one, other = await position_named(connection, first), await position_named(connection, second)
+    """Status before and after, for each aggregate with an event in between."""
+    one, other = await find_position(connection, first), await find_position(connection, second)
     after, upto = min(one, other), max(one, other)
     span = {"after": after, "upto": upto}
     past = await Past.at(connection, after)
@@ -100,8 +102,8 @@ async def difference(connection: Connection, first: str, second: str, limit: int
             {
                 "id": aggregate_id,
                 "kind": kinds[aggregate_id],
-                "before": standing(before.get(aggregate_id)),
-                "after": standing(ended[aggregate_id]) if aggregate_id in ended else UNREADABLE,
+                "before": status_of(before.get(aggregate_id)),
+                "after": status_of(ended[aggregate_id]) if aggregate_id in ended else UNREADABLE,
             }
             for aggregate_id in shown
         ],
@@ -110,7 +112,7 @@ async def difference(connection: Connection, first: str, second: str, limit: int
 
 
 def is_future(when: str) -> bool:
-    """By this machine's clock. A position is never in the future: those are refused."""
+    """Judges instants by this machine's clock. Future positions are refused elsewhere."""
     try:
         instant: datetime = convert(when, Annotated[datetime, Meta(tz=True)])
     except ValidationError:
@@ -118,8 +120,7 @@ def is_future(when: str) -> bool:
     return instant > now()
 
 
-def standing(state: Any) -> str:
-    """How it stands, in a word. What was finished already is not looked up again."""
+def status_of(state: Any) -> str:
     match state:
         case None:
             return "not there"

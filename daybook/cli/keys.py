@@ -1,4 +1,4 @@
-"""`daybook keys`: who is let in. A key is shown once, when it is made, and kept by nobody here."""
+"""`daybook keys`: manages API keys. A key is shown once; only its digest is stored."""
 
 import asyncio
 import sys
@@ -11,7 +11,7 @@ import click
 from daybook.cli.options import HOLDER, REASON
 from daybook.cli.terminal import echo, echo_json, say
 
-# What a command needs is imported when it runs, so that help and mistakes are answered at once.
+# Imported on use, so that help and usage errors appear at once.
 if TYPE_CHECKING:
     from daybook.api.keys.key_admin import ApiKeyAdmin
     from daybook.cli.main import CliContext
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 SCOPE_NAMES = ("client", "client:vip", "bot", "worker", "staff", "auditor", "admin", "cron")
 INSTANT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"])
 OVERLAP_HOURS = 24.0
-NOTE = "Keep it well: nobody can show it again."
+NOTE = "Store the key now: it cannot be shown again."
 
 
 @click.group("keys")
 def keys_group() -> None:
-    """Make keys, list them, give them another secret, and end them."""
+    """Create, list, rotate and revoke API keys."""
 
 
 @keys_group.command("create")
 @click.option("--scope", "scopes", multiple=True, required=True, type=click.Choice(SCOPE_NAMES))
-@click.option("--for", "holder", required=True, type=HOLDER, help="Whom it is for, in words.")
+@click.option("--for", "holder", required=True, type=HOLDER, help="The holder, in words.")
 @click.option("--restaurant", help="See and create orders of this restaurant only.")
 @click.option("--bot", type=click.UUID, help="The bot as which it acts, with the scope bot.")
 @click.option("--queue", "queues", multiple=True, help="Only jobs of this queue; * for all.")
-@click.option("--expires", type=INSTANT, help="When it ends, as 2027-01-31 or with a time of day.")
+@click.option("--expires", type=INSTANT, help="Expiry, as 2027-01-31 or with a time of day.")
 @click.option("--reason", type=REASON, help="Why; recorded in the log with who did it.")
 @click.pass_obj
 def create_command(
@@ -48,7 +48,7 @@ def create_command(
     holder: str,
     reason: str | None,
 ) -> None:
-    """Make a key, and show it this once."""
+    """Create a key and show it once."""
     from daybook.api.keys.key_format import new_key_text, new_name
     from daybook.domain.api_keys.commands import IssueKey
     from daybook.domain.api_keys.key import Binding
@@ -64,7 +64,7 @@ def create_command(
         holder=holder,
         reason=reason,
     )
-    _keep(context, lambda smith: smith.submit(issue))
+    _run(context, lambda admin: admin.submit(issue))
     _show(text.write())
 
 
@@ -72,8 +72,8 @@ def create_command(
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each key.")
 @click.pass_obj
 def list_command(context: "CliContext", as_json: bool) -> None:
-    """List all keys, those that are revoked too."""
-    for key in _keep(context, lambda smith: smith.keys()):
+    """List all keys, including revoked ones."""
+    for key in _run(context, lambda admin: admin.keys()):
         if as_json:
             echo_json(_json(key))
         else:
@@ -87,9 +87,9 @@ def list_command(context: "CliContext", as_json: bool) -> None:
     default=OVERLAP_HOURS,
     show_default=True,
     type=click.FloatRange(0, 24 * 366),
-    help="How long the secret before is good.",
+    help="How long the previous secret stays valid.",
 )
-@click.option("--expires", type=INSTANT, help="When it ends, if not when it did.")
+@click.option("--expires", type=INSTANT, help="New expiry; by default it does not change.")
 @click.option("--reason", type=REASON, help="Why; recorded in the log with who did it.")
 @click.pass_obj
 def rotate_command(
@@ -99,7 +99,7 @@ def rotate_command(
     expires: datetime | None,
     reason: str | None,
 ) -> None:
-    """Give a key another secret, and show it this once. The one before is good for a while."""
+    """Replace the secret of a key and show it once. The previous one stays valid for a while."""
     from msgspec import UNSET
 
     from daybook.api.keys.key_format import new_key_text
@@ -119,7 +119,7 @@ def rotate_command(
         await admin.submit(rotation)
         return text.write()
 
-    _show(_keep(context, rotate))
+    _show(_run(context, rotate))
 
 
 @keys_group.command("revoke")
@@ -129,41 +129,40 @@ def rotate_command(
 )
 @click.pass_obj
 def revoke_command(context: "CliContext", name: str, reason: str) -> None:
-    """End a key: within a second it opens nothing, anywhere."""
+    """Revoke a key. All processes refuse it within 1 s."""
     from daybook.domain.api_keys.commands import RevokeKey
 
-    _keep(context, lambda smith: smith.submit(RevokeKey(name=name, reason=reason)))
+    _run(context, lambda admin: admin.submit(RevokeKey(name=name, reason=reason)))
     echo(f"Key {name} is revoked.")
 
 
-def _keep(context: "CliContext", deed: Callable[["ApiKeyAdmin"], Coroutine[Any, Any, Any]]) -> Any:
-    """Does something with the keys of the choice's database."""
+def _run(context: "CliContext", action: Callable[["ApiKeyAdmin"], Coroutine[Any, Any, Any]]) -> Any:
     from daybook.api.keys.key_admin import ApiKeyAdmin, operator
     from daybook.api.server.database import prepare
     from daybook.domain.errors import Refusal
     from daybook.eventlog.errors import SetupError, UnavailableError
 
-    async def keep(conninfo: str) -> Any:
-        async with ApiKeyAdmin(conninfo, actor=operator()) as smith:
-            return await deed(smith)
+    async def run(conninfo: str) -> Any:
+        async with ApiKeyAdmin(conninfo, actor=operator()) as admin:
+            return await action(admin)
 
     with context.conninfo(say) as conninfo:
         prepare(conninfo)
         try:
-            return asyncio.run(keep(conninfo))
+            return asyncio.run(run(conninfo))
         except (Refusal, UnavailableError) as error:
             raise SetupError(str(error)) from error
 
 
 def _show(key: str) -> None:
-    """The key alone goes where scripts look for it."""
+    """Writes only the key to stdout, for scripts."""
     echo(key)
     if sys.stdout.isatty():
         say(NOTE)
 
 
 def _utc(moment: datetime | None) -> datetime | None:
-    """A day without a time of day is one of UTC."""
+    """A date without a time zone is UTC."""
     if moment is None or moment.tzinfo is not None:
         return moment
     return moment.replace(tzinfo=UTC)
@@ -171,7 +170,7 @@ def _utc(moment: datetime | None) -> datetime | None:
 
 def _line(key: "Key") -> str:
     bound = [key.binding.restaurant, key.binding.bot_id, *key.binding.queues]
-    said = [
+    fields = [
         key.name,
         f"{','.join(key.scopes):<18}",
         "revoked" if key.revoked_at else "good   ",
@@ -179,13 +178,13 @@ def _line(key: "Key") -> str:
         key.holder,
         *(f"[{one}]" for one in bound if one),
     ]
-    return "  ".join(said)
+    return "  ".join(fields)
 
 
 def _json(key: "Key") -> str:
     import orjson
     from msgspec import to_builtins
 
-    told = to_builtins(key)
+    members = to_builtins(key)
     hidden = ("digest", "earlier_digest", "id")
-    return orjson.dumps({name: told[name] for name in told if name not in hidden}).decode()
+    return orjson.dumps({name: members[name] for name in members if name not in hidden}).decode()

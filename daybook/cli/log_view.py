@@ -1,4 +1,4 @@
-"""`daybook log`: the log on a terminal, or as NDJSON for other programs."""
+"""`daybook log`: shows events on a terminal or as NDJSON, and follows the log."""
 
 import asyncio
 import logging
@@ -28,13 +28,13 @@ from daybook.projections.time_travel.log_search import find_span
 if TYPE_CHECKING:
     from daybook.cli.main import CliContext
 
-# Under load every commit rings; this makes larger pages of them.
+# Under load every commit sends a notification; the pause makes pages larger.
 PAUSE_SECONDS = 0.05
 RECONNECT_SECONDS = 0.5
-# A server that does not answer is not waited for when it is time to go.
+# Wait for a silent server when stopping.
 LEAVE_SECONDS = 1.0
 
-# That a connection was lost is said in a sentence of ours.
+# Lost connections are reported below.
 logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 Show = Callable[[Sequence[bytes]], None]
@@ -64,27 +64,27 @@ def show_log(
         with context.conninfo(say) as conninfo, log_sentences(conninfo), quiet_end():
             asyncio.run(work(conninfo))
     except Stop:
-        # Told to stop before it had begun to follow, which is no less orderly.
+        # A stop signal before following began is an orderly end, too.
         if not follow:
             raise
 
 
 @contextmanager
 def log_sentences(conninfo: str) -> Iterator[None]:
-    """What can go wrong with the database of a log that is read."""
+    """Turns database errors of readers into SetupError."""
     try:
         with explain_database_errors(conninfo):
             yield
     except psycopg.errors.UndefinedTable as error:
         raise SetupError(
-            "There is no log in this database: 'daybook migrate' makes one, 'daybook serve' too."
+            "There is no log in this database: run 'daybook migrate' or 'daybook serve' to make it."
         ) from error
 
 
 async def _show_pages(
     connection: AsyncConnection[TupleRow], walk: LogPager, show: Show, left: int | None
 ) -> int | None:
-    """Up to where the walk goes; returns how many may still be shown."""
+    """Shows the rest of the walk; returns the remaining part of the limit."""
     while not walk.is_over and left != 0:
         lines = await read_page(connection, walk, PAGE_ROWS_MAX if left is None else left)
         show(lines)
@@ -108,7 +108,7 @@ def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[Listener], None], wake
 
 
 class Following:
-    """Shows what is settled as soon as it is. A lost database is waited for."""
+    """Shows settled events as they arrive; reconnects to a lost database."""
 
     def __init__(self, conninfo: str, walk: LogPager, show: Show, left: int | None) -> None:
         self._conninfo = reader_conninfo(conninfo)
@@ -161,25 +161,25 @@ class Following:
             raise
         if position < shown.position:
             say(
-                f"The log is no longer what it was at position {shown.position}: its database has "
-                f"failed over or was restored. What follows begins behind position {position}."
+                f"The log has changed before position {shown.position}: its database failed over "
+                f"or was restored. Continuing after position {position}."
             )
             self._walk.position = self._walk.upto = position
         return connection
 
     def _lose(self) -> None:
         if not self._is_away and not self._stopping:
-            say("The database is away and is waited for.")
+            say("The database is unavailable; reconnecting.")
         self._is_away, self._connection = True, None
 
 
 @contextmanager
 def quiet_end() -> Iterator[None]:
-    """Whoever closes the pipe has seen enough."""
+    """Ends without an error when the reader closes the pipe."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is still to be written at the end of the process goes nowhere.
+        # Output that is flushed at the end of the process goes to /dev/null.
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,7 +1,6 @@
 """The command line: `daybook serve`, `worker`, `demo`, `migrate`, `bench …`.
 
-A command reads its options, does one thing that stands elsewhere, and says what came of it. What
-it needs is imported when it runs, so that help and mistakes are answered at once.
+Commands import their modules on use, so that help and usage errors appear at once.
 """
 
 import importlib
@@ -17,10 +16,10 @@ import click
 from daybook.api.server.signals import StopSignals, stop_signals
 from daybook.api.settings.environment import flag_of, from_environment, help_of
 from daybook.api.settings.settings import Settings
-from daybook.cli.audit import audit_group, check_command
+from daybook.cli.audit import audit_group
 from daybook.cli.inspect_commands import COMMANDS
 from daybook.cli.keys import keys_group
-from daybook.cli.log_commands import COMMANDS as HISTORY_COMMANDS
+from daybook.cli.log_commands import COMMANDS as LOG_COMMANDS
 from daybook.cli.pg import pg_command
 from daybook.cli.quarantine import quarantine_group
 from daybook.cli.rebuild import rebuild_command
@@ -30,11 +29,13 @@ from daybook.eventlog.errors import SetupError
 from daybook.worker.worker import Worker
 
 CHECKOUT = Path(__file__).parents[2]
+# Benchmarks whose command differs from the name of their module.
+BENCH_NAMES = {"ops_queries": "office", "slow_clients": "guard", "time_travel": "past"}
 TARGET = re.compile(r"\w+(\.\w+)*:\w+")
 
 
 class CliContext:
-    """What a command's flags say, over the environment. It is the `ctx.obj` of every command."""
+    """Settings of a command: its flags override the environment. The `ctx.obj` of all commands."""
 
     def __init__(self, signals: StopSignals) -> None:
         self.signals = signals
@@ -44,21 +45,21 @@ class CliContext:
         return from_environment(self.flags)
 
     def conninfo(self, say: Callable[[str], None]) -> AbstractContextManager[str]:
-        """The database: that of a running service, or one that lasts as long as the context."""
+        """Opens the database of a running service, or starts one for the duration."""
         from daybook.api.server.database import shared_database
 
         return shared_database(self.settings(), say)
 
 
 def setting_option(name: str) -> click.Option:
-    """A flag for a setting; its value goes to the choice and not to the command's arguments."""
+    """A flag for a setting; its value goes to CliContext, not to the command's arguments."""
 
-    def choose(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    def store(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
         if value is not None:
-            choice: CliContext = ctx.obj
-            choice.flags[name] = value
+            context: CliContext = ctx.obj
+            context.flags[name] = value
 
-    return click.Option([flag_of(name)], help=help_of(name), expose_value=False, callback=choose)
+    return click.Option([flag_of(name)], help=help_of(name), expose_value=False, callback=store)
 
 
 DATABASE_OPTIONS: list[click.Parameter] = [
@@ -83,7 +84,7 @@ def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) 
     is_eager=True,
     expose_value=False,
     callback=show_version,
-    help="Say which version this is.",
+    help="Show the version.",
 )
 def cli() -> None:
     """Daybook: every order, job and ticket in one append-only PostgreSQL log."""
@@ -104,7 +105,7 @@ def serve(context: CliContext) -> None:
             announce=lambda url: echo(f"Daybook is running on {url} (Ctrl-C stops it)"),
         )
     except KeyboardInterrupt:
-        # It was told to stop before it was up, which is no less orderly.
+        # A stop signal during the start is an orderly end, too.
         pass
     say("Daybook has stopped.")
 
@@ -115,14 +116,14 @@ def serve(context: CliContext) -> None:
 @click.option(
     "--concurrency",
     type=click.IntRange(1),
-    help="How many jobs are done at once, instead of the worker's own number.",
+    help="Number of concurrent jobs, instead of the worker's own.",
 )
 @click.pass_obj
 def work(context: CliContext, target: str, url: str | None, concurrency: int | None) -> None:
-    """Do jobs: run the worker that a module defines, until Ctrl-C.
+    """Run the worker that a module defines, until Ctrl-C.
 
-    DAYBOOK_URL and DAYBOOK_KEY go before the worker's own address and key, and --url before
-    DAYBOOK_URL.
+    --url overrides DAYBOOK_URL, which overrides the worker's own address; DAYBOOK_KEY overrides its
+    key.
     """
     settings = context.settings()
     try:
@@ -131,12 +132,12 @@ def work(context: CliContext, target: str, url: str | None, concurrency: int | N
     except (DaybookError, BadSetup) as error:
         raise SetupError(str(error)) from error
     except KeyboardInterrupt:
-        # It was told to stop before it had begun, which is no less orderly.
+        # A stop signal during the start is an orderly end, too.
         pass
 
 
 def _load(target: str) -> Worker:
-    """As `python -m` would find it, from the directory in which the command was given."""
+    """Imports the module as `python -m` does, also from the working directory."""
     if not TARGET.fullmatch(target):
         raise SetupError(f"{target!r} does not name a worker: write it as MODULE:WORKER.")
     name, _, attribute = target.partition(":")
@@ -144,7 +145,7 @@ def _load(target: str) -> Worker:
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # That the module itself lacks something is for its author to see in full.
+        # A missing import inside the module gets a full traceback, for its author.
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise SetupError(f"There is no module {name!r} here.") from error
@@ -157,9 +158,9 @@ def _load(target: str) -> Worker:
 @cli.command(params=[setting_option("port"), setting_option("data_dir")])
 @click.pass_obj
 def demo(context: CliContext) -> None:
-    """Open a restaurant with guests, VIPs and bots that come and go, until Ctrl-C.
+    """Run a simulated restaurant with guests, VIPs and bots, until Ctrl-C.
 
-    Its data is gone afterwards, unless a --data-dir is given.
+    Its data is deleted afterwards, unless a --data-dir is given.
     """
     settings = context.settings()
     try:
@@ -177,7 +178,7 @@ def demo(context: CliContext) -> None:
                 show=show,
             )
     except KeyboardInterrupt:
-        # It was told to stop before it was up, which is no less orderly.
+        # A stop signal during the start is an orderly end, too.
         pass
     say("The restaurant is closed.")
 
@@ -185,7 +186,7 @@ def demo(context: CliContext) -> None:
 @cli.command(params=DATABASE_OPTIONS)
 @click.pass_obj
 def migrate(context: CliContext) -> None:
-    """Bring the tables of the database up to date."""
+    """Apply all pending migrations."""
     from daybook.api.server.database import prepare
 
     with context.conninfo(say) as conninfo:
@@ -197,17 +198,18 @@ def migrate(context: CliContext) -> None:
 
 
 class Benches(click.Group):
-    """Every module of the package `bench` that has a `command`; loaded when it is named."""
+    """Modules of the package `bench` with a `command`, imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         package = importlib.import_module("bench")
-        found = pkgutil.iter_modules(package.__path__)
-        return [module.name for module in found if not module.ispkg]
+        found = [one.name for one in pkgutil.iter_modules(package.__path__) if not one.ispkg]
+        return sorted(BENCH_NAMES.get(name, name) for name in found)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = importlib.import_module(f"bench.{cmd_name}")
+        modules = {name: module for module, name in BENCH_NAMES.items()}
+        module = importlib.import_module(f"bench.{modules.get(cmd_name, cmd_name)}")
         command: click.Command | None = getattr(module, "command", None)
         if command is not None:
             command.params += [one for one in DATABASE_OPTIONS if one not in command.params]
@@ -219,30 +221,21 @@ def benches() -> None:
     """Measure how fast Daybook is on this machine."""
 
 
-# Benchmarks are part of a checkout, not of the wheel: there `bench` would be a package of the user.
+# The wheel has no benchmarks; beside it, `bench` would be a package of the user.
 if (CHECKOUT / "pyproject.toml").exists() and (CHECKOUT / "bench").is_dir():
     cli.add_command(benches)
 
-for looking in (*COMMANDS, *HISTORY_COMMANDS):
-    looking.params += DATABASE_OPTIONS
-    cli.add_command(looking)
-
-for keeping in keys_group.commands.values():
-    keeping.params += DATABASE_OPTIONS
-cli.add_command(keys_group)
-for one in quarantine_group.commands.values():
-    one.params += DATABASE_OPTIONS
-cli.add_command(quarantine_group)
-check_command.params += DATABASE_OPTIONS
-cli.add_command(audit_group)
-pg_command.params += DATABASE_OPTIONS
-cli.add_command(pg_command)
-rebuild_command.params += DATABASE_OPTIONS
-cli.add_command(rebuild_command)
+for command in (*COMMANDS, *LOG_COMMANDS, pg_command, rebuild_command):
+    command.params += DATABASE_OPTIONS
+    cli.add_command(command)
+for group in (keys_group, quarantine_group, audit_group):
+    for command in group.commands.values():
+        command.params += DATABASE_OPTIONS
+    cli.add_command(group)
 
 
 def main() -> None:
-    """What cannot be set up is said in one sentence; a traceback means a defect."""
+    """Prints a SetupError as one sentence with exit code 2; a traceback means a defect."""
     try:
         with stop_signals() as signals:
             cli(prog_name="daybook", obj=CliContext(signals))

@@ -1,4 +1,4 @@
-"""Types of options that several commands take."""
+"""Option types that several commands share."""
 
 import click
 
@@ -7,7 +7,7 @@ HOLDER_CHARACTERS_MAX = 200
 
 
 class Text(click.ParamType[str]):
-    """One line of text, with a limit. An option that is left out is None and never empty."""
+    """One line of text with a limit, never empty."""
 
     name = "text"
 
@@ -16,7 +16,7 @@ class Text(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not 1 <= len(value) <= self._characters_max or not value.isprintable():
-            self.fail(f"say it in 1 to {self._characters_max} characters, on one line.", param, ctx)
+            self.fail(f"give 1 to {self._characters_max} characters on one line.", param, ctx)
         return value
 
 

@@ -1,7 +1,7 @@
-"""`daybook pg`: a PostgreSQL program that fits, on the database of the service.
+"""`daybook pg`: runs Daybook's own PostgreSQL programs on the database of the service.
 
-The programs that a system has may be older than the server, and pg_dump refuses a newer one. Those
-that come with Daybook are of version 18, and work with every server that Daybook works with.
+pg_dump refuses a newer server, and the system's may be older. Daybook's are of version 18, and
+work with every supported server.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ from daybook.cli.terminal import say
 if TYPE_CHECKING:
     from daybook.cli.main import CliContext
 
-# libpq's names for the parts of a connection string, as variables: arguments can be seen by others.
+# Passed as environment variables, because other users can see arguments.
 VARIABLES = {
     "host": "PGHOST",
     "hostaddr": "PGHOSTADDR",
@@ -46,7 +46,7 @@ VARIABLES = {
 def pg_command(context: "CliContext", program: str, arguments: tuple[str, ...]) -> None:
     """Run PROGRAM of PostgreSQL (psql, pg_dump, pg_restore …) on the database of the service.
 
-    It gets the address of the database from the environment; its exit code is that of the command.
+    The database address is passed in the environment. The exit code is that of PROGRAM.
     """
     from psycopg.conninfo import conninfo_to_dict
 

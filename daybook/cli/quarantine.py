@@ -1,4 +1,4 @@
-"""`daybook quarantine`: aggregates that cannot be read. List them, and set one aside."""
+"""`daybook quarantine`: lists unreadable aggregates and sets them aside."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ import click
 from daybook.cli.options import REASON
 from daybook.cli.terminal import echo, echo_json, say
 
-# Each command imports its modules when it runs, so that help and mistakes are answered at once.
+# Imported on use, so that help and usage errors appear at once.
 if TYPE_CHECKING:
     from daybook.cli.main import CliContext
     from daybook.domain.quarantine import Quarantine
@@ -27,13 +27,13 @@ def list_command(context: "CliContext", as_json: bool) -> None:
     """List every order, job, ticket … with an event that cannot be read."""
     from daybook.projections.quarantine.quarantines import all_quarantines
 
-    async def ask(conninfo: str) -> Any:
+    async def run(conninfo: str) -> Any:
         from daybook.eventlog.postgres.connections import connect, reader_conninfo
 
         async with await connect(reader_conninfo(conninfo)) as connection:
             return await all_quarantines(connection)
 
-    quarantines = _on_database(context, ask)
+    quarantines = _on_database(context, run)
     if not quarantines:
         say("Nothing is in quarantine.")
     for quarantine in quarantines:
@@ -52,18 +52,18 @@ def list_command(context: "CliContext", as_json: bool) -> None:
 def set_aside_command(context: "CliContext", aggregate_id: UUID, reason: str) -> None:
     """Take an aggregate that cannot be read out of the live tables. Its events stay in the log."""
     if not reason.strip():
-        raise click.UsageError("Say why: --reason must not be empty.")
+        raise click.UsageError("--reason must not be empty.")
 
-    async def ask(conninfo: str) -> Any:
+    async def run(conninfo: str) -> Any:
         from daybook.api.admin.set_aside import set_aside
         from daybook.api.keys.key_admin import operator
 
         return await set_aside(conninfo, aggregate_id, reason=reason, actor=operator())
 
-    echo(_line(_on_database(context, ask)))
+    echo(_line(_on_database(context, run)))
 
 
-def _on_database(context: "CliContext", ask: Any) -> Any:
+def _on_database(context: "CliContext", run: Any) -> Any:
     from daybook.api.server.database import prepare
     from daybook.domain.errors import Refusal
     from daybook.eventlog.errors import SetupError, UnavailableError
@@ -71,7 +71,7 @@ def _on_database(context: "CliContext", ask: Any) -> Any:
     with context.conninfo(say) as conninfo:
         prepare(conninfo)
         try:
-            return asyncio.run(ask(conninfo))
+            return asyncio.run(run(conninfo))
         except (Refusal, UnavailableError) as error:
             raise SetupError(str(error)) from error
 
@@ -80,8 +80,8 @@ def _line(quarantine: "Quarantine") -> str:
     fault = quarantine.fault
     where = f"{fault.topic} at position {fault.position}, version {fault.version}"
     why = f" ({quarantine.reason})" if quarantine.reason else ""
-    standing = quarantine.status.value.lower().replace("_", " ")
-    return f"{fault.kind} {fault.aggregate_id}  {standing}{why}  {where}: {fault.error}"
+    status = quarantine.status.value.lower().replace("_", " ")
+    return f"{fault.kind} {fault.aggregate_id}  {status}{why}  {where}: {fault.error}"
 
 
 def _json(quarantine: "Quarantine") -> str:

@@ -1,4 +1,4 @@
-"""`daybook rebuild`: makes projections anew from the log, while the service goes on."""
+"""`daybook rebuild`: rebuilds projections from the log while the service runs."""
 
 import asyncio
 import sys
@@ -28,9 +28,9 @@ COULD_NOT = 2
 
 @click.command("rebuild")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--all", "wants_all", is_flag=True, help="Every projection there is.")
-@click.option("--verify-only", is_flag=True, help="Compare, and change nothing.")
-@click.option("--rollback", is_flag=True, help="Take back the tables from before the last time.")
+@click.option("--all", "wants_all", is_flag=True, help="All projections.")
+@click.option("--verify-only", is_flag=True, help="Compare only; change nothing.")
+@click.option("--rollback", is_flag=True, help="Restore the tables from before the last rebuild.")
 @click.option("--reason", type=REASON, help="Why; recorded in the log with who did it.")
 @click.pass_obj
 def rebuild_command(
@@ -42,10 +42,10 @@ def rebuild_command(
     rollback: bool,
     reason: str | None,
 ) -> None:
-    """Make projections anew from the log, compare, and exchange them while the service runs.
+    """Rebuild projections from the log, compare, and swap the tables while the service runs.
 
-    It can be interrupted: the same command goes on from there. With --verify-only the exit code is
-    1 when a projection is not what the log says.
+    After an interruption, the same command continues. With --verify-only the exit code is 1 if a
+    projection differs from the log.
     """
     if verify_only and rollback:
         raise click.UsageError("--verify-only and --rollback exclude each other.")
@@ -53,13 +53,13 @@ def rebuild_command(
         raise click.UsageError("--verify-only changes nothing, so there is no --reason to record.")
     targets = _chosen(names, wants_all=wants_all or (rollback and not names))
     if rollback:
-        _tell_back(_run(context, reason, lambda rebuild: rebuild.roll_back(targets)))
+        _report_rollback(_run(context, reason, lambda rebuild: rebuild.roll_back(targets)))
     elif verify_only:
-        _tell_verified(_run(context, None, lambda rebuild: rebuild.verify(targets)))
+        _report_comparisons(_run(context, None, lambda rebuild: rebuild.verify(targets)))
     else:
         began = time.monotonic()
         rebuilt = _run(context, reason, lambda rebuild: rebuild.rebuild(targets))
-        _tell_rebuilt(rebuilt, time.monotonic() - began)
+        _report_rebuilt(rebuilt, time.monotonic() - began)
 
 
 def _chosen(names: Sequence[str], *, wants_all: bool) -> "list[Target]":
@@ -73,30 +73,30 @@ def _chosen(names: Sequence[str], *, wants_all: bool) -> "list[Target]":
     return [target for name, target in known.items() if wants_all or name in names]
 
 
-def _tell_verified(comparisons: "Sequence[Comparison]") -> None:
+def _report_comparisons(comparisons: "Sequence[Comparison]") -> None:
     for comparison in comparisons:
-        _tell(comparison, right="as the log says", wrong="wrong")
+        _report(comparison, right="as the log says", wrong="wrong")
     wrong = [comparison.name for comparison in comparisons if not comparison.is_equal]
     if wrong:
         say(f"Repair from the log with: daybook rebuild {' '.join(wrong)}")
         sys.exit(DIFFERENT)
 
 
-def _tell_rebuilt(rebuilt: "Sequence[Rebuilt]", seconds: float) -> None:
+def _report_rebuilt(rebuilt: "Sequence[Rebuilt]", seconds: float) -> None:
     for one in rebuilt:
-        assert one.found is not None, "what is rebuilt is compared"
-        _tell(one.found, right="rebuilt, as it was", wrong="wrong, repaired")
+        assert one.found is not None, "each rebuilt projection is compared"
+        _report(one.found, right="rebuilt, as it was", wrong="wrong, repaired")
     waited = max(one.waited_seconds for one in rebuilt)
-    say(f"Done in {seconds:.1f} s; nobody waited longer than {waited:.2f} s for a table.")
-    say("What was replaced is kept: 'daybook rebuild --rollback' takes it back.")
+    say(f"Done in {seconds:.1f} s; tables were locked for at most {waited:.2f} s.")
+    say("The replaced tables are kept: 'daybook rebuild --rollback' restores them.")
 
 
-def _tell_back(rebuilt: "Sequence[Rebuilt]") -> None:
+def _report_rollback(rebuilt: "Sequence[Rebuilt]") -> None:
     for one in rebuilt:
-        echo(f"{one.name}: the one from before is back, with what happened since")
+        echo(f"{one.name}: restored the previous table, with all events since")
 
 
-def _tell(comparison: "Comparison", *, right: str, wrong: str) -> None:
+def _report(comparison: "Comparison", *, right: str, wrong: str) -> None:
     name, count = comparison.name, comparison.rows_count
     for one in comparison.left_out:
         say(f"{name}: left out {one}: see 'daybook quarantine list'")
@@ -113,7 +113,7 @@ def _tell(comparison: "Comparison", *, right: str, wrong: str) -> None:
 def _run(
     context: "CliContext", reason: str | None, act: "Callable[[RebuildRun], Awaitable[T]]"
 ) -> T:
-    """Everything that keeps it from its end is said in a sentence, with exit code 2."""
+    """Raises SetupError if the rebuild cannot complete; exits with 2 after a stop signal."""
     from daybook.api.server.database import explain_database_errors, prepare
     from daybook.eventlog.errors import SetupError
     from daybook.eventlog.gc_tuning import tune_gc
@@ -122,7 +122,7 @@ def _run(
     from daybook.projections.rebuild.rebuild import rebuilding
 
     async def work(conninfo: str) -> T:
-        _stop_when_asked(context)
+        _cancel_on_signal(context)
         with _progress() as progress:
             operator = Operator(f"operator:{getuser()}", reason)
             async with rebuilding(conninfo, RebuildBar(progress), operator) as rebuild:
@@ -137,22 +137,22 @@ def _run(
     except RebuildError as error:
         raise SetupError(str(error)) from error
     except asyncio.CancelledError:
-        say("Stopped. The running tables are as they were; the same command goes on from here.")
+        say("Stopped. The tables are unchanged; run the same command to continue.")
         sys.exit(COULD_NOT)
 
 
-def _stop_when_asked(context: "CliContext") -> None:
+def _cancel_on_signal(context: "CliContext") -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 
-    def ask() -> None:
+    def cancel() -> None:
         loop.call_soon_threadsafe(task.cancel)
 
-    context.signals.hand_to(ask)
+    context.signals.hand_to(cancel)
 
 
 class RebuildBar:
-    """What is being done; of the log also how fast, and for how long still."""
+    """Shows the current step; with speed and remaining time while it reads the log."""
 
     def __init__(self, progress: "Progress") -> None:
         self._progress = progress
@@ -166,7 +166,7 @@ class RebuildBar:
 
     def reach(self, position: int, goal: int) -> None:
         if not self._reads:
-            # What was read before counts as no speed.
+            # Events of an earlier run must not count for the speed.
             self._progress.reset(self._task, completed=position, total=goal)
             self._reads = True
         self._progress.update(self._task, completed=position, total=goal)
@@ -175,11 +175,11 @@ class RebuildBar:
 def _progress() -> "Progress":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Task as Shown
+    from rich.progress import Task as RichTask
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        def render(self, task: Shown) -> Text:
+        def render(self, task: RichTask) -> Text:
             return Text(f"{task.speed:,.0f} events/s" if task.speed else "")
 
     console = Console(stderr=True)

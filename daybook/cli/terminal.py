@@ -1,4 +1,4 @@
-"""How commands write: every line through here, so that no data of others steers the terminal."""
+"""Output of all commands, escaped, so that no data controls the terminal."""
 
 import sys
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from daybook.printable import printable, printable_json
 
 
 def echo(line: str) -> None:
-    """One line of output, for people and scripts."""
+    """Writes one line to stdout."""
     click.echo(printable(line))
 
 
 def say(line: str) -> None:
-    """One line beside the output proper: progress, notices, errors."""
+    """Writes one line to stderr: progress, notices, errors."""
     click.echo(printable(line), err=True)
 
 
@@ -23,7 +23,7 @@ def echo_json(text: str) -> None:
 
 
 def columns() -> int | None:
-    """How wide the terminal is; None where other programs read the output."""
+    """Returns the width of the terminal; None if stdout is not one."""
     from rich.console import Console
 
     console = Console()
@@ -31,8 +31,7 @@ def columns() -> int | None:
 
 
 def write_lines(lines: Sequence[bytes]) -> None:
-    """Lines of JSON as they are stored, escaped."""
     if lines:
-        shown = [printable_json(line.decode(errors="replace")).encode() for line in lines]
-        sys.stdout.buffer.write(b"\n".join([*shown, b""]))
+        escaped = [printable_json(line.decode(errors="replace")).encode() for line in lines]
+        sys.stdout.buffer.write(b"\n".join([*escaped, b""]))
         sys.stdout.buffer.flush()

@@ -1,16 +1,16 @@
-"""How long to rest before something is tried again."""
+"""Exponential backoff with full jitter."""
 
 import random
 
 from msgspec import Struct
 
-# A thing that fails often enough would take the power out of what a number can hold.
+# Keeps the power within the range of a float.
 EXPONENT_MAX = 64
 
 
 class Backoff(Struct, frozen=True, kw_only=True):
-    """After the nth failure any time up to base · factorⁿ⁻¹, at most the cap. The whole range is
-    used, so that those who failed together do not come back together."""
+    """After the nth failure, a random time up to base · factorⁿ⁻¹ and at most the cap. Full jitter
+    spreads retries of calls that failed together."""
 
     base_seconds: float = 0.2
     factor: float = 2.0

@@ -1,10 +1,8 @@
-"""`Client` and `AsyncClient`: the service as an object, for those who block and those who await.
+"""`Client` (blocking) and `AsyncClient`.
 
-Every call is declared once, in `Calls`, by the function that shapes its request. Both clients
-have it with the same arguments; one returns the answer, the other what can be awaited for it.
-
-The transports are imported when a client is made: the HTTP library takes a tenth of a second,
-which the command line's help should not.
+`Calls` declares each call once, by the function that builds its request; both clients share it.
+Transports are imported when a client is made: the HTTP library takes 0.1 s to import, which would
+delay the command line's help.
 """
 
 import random
@@ -16,7 +14,7 @@ from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar, overload
 from daybook.client import job_requests, messages
 from daybook.client.environment import address_and_key
 from daybook.client.jobs import Job, Page
-from daybook.client.messages import NewMessage, Pushed, carried_out
+from daybook.client.messages import NewMessage, Pushed, executed_push
 from daybook.client.messages import operation as operation_request
 from daybook.client.messages import push as push_request
 from daybook.client.request import Request
@@ -27,18 +25,18 @@ T = TypeVar("T")
 
 RETRY_SECONDS_MAX = 10.0
 RETRY_DELAY_SECONDS_MAX = 30.0
-# As long as one answer of the service waits.
+# The longest wait of one long poll.
 POLL_SECONDS_MAX = 30.0
 
 QueuedBehavior = Literal["return", "poll"]
 
 
 class ClientCall(Generic[P, T]):
-    """A method whose result is the answer to the request that `shape` makes."""
+    """A method that sends the request which `build` makes and returns its result."""
 
-    def __init__(self, shape: Callable[P, Request[T]]) -> None:
-        self._shape = shape
-        self.__doc__ = shape.__doc__
+    def __init__(self, build: Callable[P, Request[T]]) -> None:
+        self._build = build
+        self.__doc__ = build.__doc__
 
     @overload
     def __get__(self, client: None, kind: type) -> Self: ...
@@ -50,19 +48,19 @@ class ClientCall(Generic[P, T]):
         if client is None:
             return self
 
-        @wraps(self._shape)
+        @wraps(self._build)
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return client.send(self._shape(*args, **kwargs))
+            return client.send(self._build(*args, **kwargs))
 
         return call
 
 
 class ListingCall(Generic[P]):
-    """A method that gives job after job, and reads the next page when it is needed."""
+    """A method that iterates over jobs and reads the next page on demand."""
 
-    def __init__(self, shape: Callable[P, Request[Page]]) -> None:
-        self._shape = shape
-        self.__doc__ = shape.__doc__
+    def __init__(self, build: Callable[P, Request[Page]]) -> None:
+        self._build = build
+        self.__doc__ = build.__doc__
 
     @overload
     def __get__(self, client: None, kind: type) -> Self: ...
@@ -74,9 +72,9 @@ class ListingCall(Generic[P]):
         if client is None:
             return self
 
-        @wraps(self._shape)
+        @wraps(self._build)
         def listing(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return client.iterate(self._shape(*args, **kwargs))
+            return client.iterate(self._build(*args, **kwargs))
 
         return listing
 
@@ -111,7 +109,7 @@ class Calls:
 
 
 class Client(Calls):
-    """Blocks until it is answered. Threads may share one; it keeps its connections open."""
+    """Blocking client. Threads may share one; it keeps its connections open."""
 
     def __init__(
         self,
@@ -125,37 +123,37 @@ class Client(Calls):
         queued: QueuedBehavior = "return",
         chance: random.Random | None = None,
     ) -> None:
-        """`queued` says what `push` does when the service accepts it for later: `return` that, or
-        `poll` until it is carried out."""
+        """If the service defers a `push`, `queued="return"` returns at once and `"poll"` waits for
+        its execution."""
         from daybook.client.transport import RetryPolicy, Transport
 
-        patience = RetryPolicy(
+        policy = RetryPolicy(
             retry_seconds_max=retry_seconds_max,
             retry_on_429=retry_on_429,
             honor_retry_after=honor_retry_after,
             retry_delay_seconds_max=retry_delay_seconds_max,
         )
         url, key = address_and_key(url, key)
-        self._transport = Transport(url, key, patience, chance or new_chance())
+        self._transport = Transport(url, key, policy, chance or new_chance())
         self._queued = queued
 
     def push(
         self, messages: Iterable[NewMessage], *, queued: QueuedBehavior | None = None
     ) -> Pushed:
-        """Messages go into their lanes, all or none. With a transaction id they may be pushed
-        again; what a busy service accepts for later is as safe as the rest."""
+        """Push messages into their lanes, all or none. A transaction id makes a repeated push
+        safe. A deferred push is stored as durably as any other."""
         pushed = self.send(push_request(messages))
         if pushed.operation_id is None or (queued or self._queued) == "return":
             return pushed
         until = time.monotonic() + POLL_SECONDS_MAX
         while (left := until - time.monotonic()) > 0:
-            done = self.send(operation_request(pushed.operation_id, wait_seconds=left))
-            if told := carried_out(pushed, done):
-                return told
+            operation = self.send(operation_request(pushed.operation_id, wait_seconds=left))
+            if executed := executed_push(pushed, operation):
+                return executed
         raise OperationTimeout(pushed.operation_id)
 
     def send(self, request: Request[T], seconds_max: float | None = None) -> T:
-        """`seconds_max` is for how long it is tried again, if not for as long as usual."""
+        """`seconds_max` overrides `retry_seconds_max`."""
         return self._transport.send(request, seconds_max)
 
     def iterate(self, request: Request[Page]) -> Iterator[Job]:
@@ -176,7 +174,7 @@ class Client(Calls):
 
 
 class AsyncClient(Calls):
-    """The same for `async`; it belongs to the event loop in which it was first used."""
+    """Async client. It belongs to the event loop in which it was first used."""
 
     def __init__(
         self,
@@ -192,14 +190,14 @@ class AsyncClient(Calls):
     ) -> None:
         from daybook.client.transport import AsyncTransport, RetryPolicy
 
-        patience = RetryPolicy(
+        policy = RetryPolicy(
             retry_seconds_max=retry_seconds_max,
             retry_on_429=retry_on_429,
             honor_retry_after=honor_retry_after,
             retry_delay_seconds_max=retry_delay_seconds_max,
         )
         url, key = address_and_key(url, key)
-        self._transport = AsyncTransport(url, key, patience, chance or new_chance())
+        self._transport = AsyncTransport(url, key, policy, chance or new_chance())
         self._queued = queued
 
     async def push(
@@ -210,13 +208,12 @@ class AsyncClient(Calls):
             return pushed
         until = time.monotonic() + POLL_SECONDS_MAX
         while (left := until - time.monotonic()) > 0:
-            done = await self.send(operation_request(pushed.operation_id, wait_seconds=left))
-            if told := carried_out(pushed, done):
-                return told
+            operation = await self.send(operation_request(pushed.operation_id, wait_seconds=left))
+            if executed := executed_push(pushed, operation):
+                return executed
         raise OperationTimeout(pushed.operation_id)
 
     async def send(self, request: Request[T], seconds_max: float | None = None) -> T:
-        """`seconds_max` is for how long it is tried again, if not for as long as usual."""
         return await self._transport.send(request, seconds_max)
 
     async def iterate(self, request: Request[Page]) -> AsyncIterator[Job]:
@@ -239,4 +236,4 @@ class AsyncClient(Calls):
 
 
 def new_chance() -> random.Random:
-    return random.Random()  # noqa: S311 (nothing hangs on it but when something is tried again)
+    return random.Random()  # noqa: S311 (spreads retries)

@@ -1,7 +1,7 @@
-"""The client's only look at the environment: the address of the service and the key for it.
+"""Reads DAYBOOK_URL and DAYBOOK_KEY, the only environment variables of the client.
 
-The key goes to the address of the environment only. A program that names another address names its
-key too, so that no service is shown a key that was meant for another.
+DAYBOOK_KEY is sent to DAYBOOK_URL only: a program that gives its own address must give its own
+key, so that no service receives the key of another.
 """
 
 import os
@@ -10,13 +10,13 @@ from daybook.errors import BadAddress
 
 
 def address_and_key(url: str | None, key: str | None) -> tuple[str, str | None]:
-    """The given ones or, where no address is given, DAYBOOK_URL and DAYBOOK_KEY."""
+    """Returns the arguments or, if `url` is None, DAYBOOK_URL and DAYBOOK_KEY."""
     if url is not None:
         return url, key
     url = os.environ.get("DAYBOOK_URL") or None
     if url is None:
         raise BadAddress(
-            "There is no address of the service: give one, such as http://127.0.0.1:8000, or set "
-            "DAYBOOK_URL."
+            "The address of the service is missing: pass url, such as http://127.0.0.1:8000, or "
+            "set DAYBOOK_URL."
         )
     return url, key or os.environ.get("DAYBOOK_KEY") or None

@@ -1,4 +1,4 @@
-"""What the service can be asked: one function for each request, and none of them sends it."""
+"""Builders of the job and queue requests. None of them sends the request."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -54,8 +54,8 @@ from daybook.client.responses import (
 )
 
 PAGE_SIZE = 100
-# What is left out of an answer then is known here: what was sent, or what `Job` has as defaults.
-BRIEFLY = {"Prefer": "return=minimal"}
+# The service then omits sent values and the defaults of `Job` from its responses.
+MINIMAL = {"Prefer": "return=minimal"}
 
 T = TypeVar("T")
 AnyClaim = Claim | ClaimedJob
@@ -76,8 +76,8 @@ def enqueue(
     run_at: datetime | None = None,
     partition: str | None = None,
 ) -> Request[Job]:
-    """Make a job. If its unique key stands for one already, that one is the answer; if that is
-    dead, `on_dead="restart"` starts it over."""
+    """Create a job, or return the existing one with the same unique key. If that one is dead,
+    `on_dead="restart"` restarts it."""
     job = NewJob(
         queue=queue,
         type=type,
@@ -96,14 +96,14 @@ def enqueue(
 
 
 def enqueue_many(jobs: Iterable[NewJob]) -> Request[list[Job]]:
-    """Make up to 1,000 jobs, all or none."""
+    """Create up to 1,000 jobs, all or none."""
     return writing("/api/jobs", {"jobs": list(jobs)}, read_jobs)
 
 
 def enqueue_ids(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
-    """The same, for those who need only the ids: the answer is a tenth of the size."""
+    """Like `enqueue_many`, but returns ids only: the response is ten times smaller."""
     request = writing("/api/jobs", {"jobs": list(jobs)}, read_ids)
-    return replace(request, headers=BRIEFLY)
+    return replace(request, headers=MINIMAL)
 
 
 def claim(
@@ -115,7 +115,7 @@ def claim(
     lease_seconds: float | None = None,
     wait_seconds: float = 0,
 ) -> Request[list[ClaimedJob]]:
-    """Take the most urgent jobs, up to the limit; wait for one if there is none."""
+    """Claim the most urgent jobs, up to `limit`; wait up to `wait_seconds` if none is ready."""
     body = {
         "queues": queues,
         "types": types,
@@ -124,15 +124,15 @@ def claim(
         "leaseSeconds": lease_seconds,
         "waitSeconds": wait_seconds,
     }
-    # It has no key, under which the service would have to keep every job a second time. When an
-    # answer is lost, its jobs come back at the end of their leases.
+    # No idempotency key: the service would have to store every claimed job a second time. Jobs of
+    # a lost response return to the queue when their leases expire.
     request = writing("/api/jobs/claim", given(body), read_claimed_jobs)
     seconds_max = ANSWER_SECONDS_MAX + wait_seconds
-    return replace(request, needs_key=False, answer_seconds_max=seconds_max, headers=BRIEFLY)
+    return replace(request, needs_key=False, answer_seconds_max=seconds_max, headers=MINIMAL)
 
 
 def heartbeat(claim: AnyClaim) -> Request[datetime]:
-    """Keep a claim for another lease; the answer says until when."""
+    """Extend the lease of a claim; returns its new end."""
     request = _report(claim, "heartbeat", {}, read_lease_until)
     return replace(request, needs_key=False)
 
@@ -140,17 +140,17 @@ def heartbeat(claim: AnyClaim) -> Request[datetime]:
 def heartbeat_many(
     claims: Iterable[AnyClaim], *, lease_seconds: float | None = None
 ) -> Request[Heartbeats]:
-    """Keep up to 1,000 claims; the answer says which of them are lost. Those that were made with
-    a lease other than their job's say so again."""
-    beats = [
+    """Extend the leases of up to 1,000 claims; the result lists lost claims. Repeat
+    `lease_seconds` for claims that were made with it."""
+    heartbeats = [
         Heartbeat(id=one.id, claim_id=one.claim_id, lease_seconds=lease_seconds) for one in claims
     ]
-    request = writing("/api/jobs/heartbeat", {"claims": beats}, read_heartbeats)
+    request = writing("/api/jobs/heartbeat", {"claims": heartbeats}, read_heartbeats)
     return replace(request, needs_key=False)
 
 
 def complete(claim: AnyClaim, result: Any = None, *, then: Sequence[FollowUp] = ()) -> Request[Job]:
-    """The job is done. Its follow-ups are made in the same transaction."""
+    """Complete the job and create its follow-ups in the same transaction."""
     return _report(claim, "complete", {"result": result, "then": then or None}, read_job)
 
 
@@ -161,48 +161,48 @@ def fail(
     retryable: bool = True,
     retry_after_seconds: float | None = None,
 ) -> Request[Job]:
-    """The attempt has failed: the job is tried again, or is dead."""
+    """Fail the attempt: the job is retried, or is dead after its last attempt."""
     body = {"error": error, "retryable": retryable, "retryAfterSeconds": retry_after_seconds}
     return _report(claim, "fail", body, read_job)
 
 
 def snooze(claim: AnyClaim, until: datetime) -> Request[Job]:
-    """Not yet: the job is looked at again then, and the attempt does not count."""
+    """Postpone the job; the attempt does not count."""
     return _report(claim, "snooze", {"until": until}, read_job)
 
 
 def release(claim: AnyClaim) -> Request[Job]:
-    """Give the job back to its place; the attempt does not count."""
+    """Return the job to its queue position; the attempt does not count."""
     return _report(claim, "release", {}, read_job)
 
 
 def report(results: Iterable[Result]) -> Request[list[Reported]]:
-    """The outcomes of up to 1,000 claims. Each is decided by itself, in the order given."""
-    told = list(results)
+    """Report the outcomes of up to 1,000 claims. Each is accepted or refused by itself, in the
+    order given."""
+    listed = list(results)
     return report_encoded(
-        [one.id for one in told], [encoded(one, f"The result of job {one.id}") for one in told]
+        [one.id for one in listed], [encoded(one, f"The result of job {one.id}") for one in listed]
     )
 
 
 def report_encoded(ids: Sequence[UUID], results: Iterable[bytes]) -> Request[list[Reported]]:
-    """Of these jobs, each with what became of it."""
     return Request(
         method="POST",
         path="/api/jobs/results",
         content=b'{"results":[' + b",".join(results) + b"]}",
-        headers=BRIEFLY,
+        headers=MINIMAL,
         read=reports_reader(ids),
         needs_key=True,
     )
 
 
 def cancel(job_id: UUID | str, *, reason: str | None = None) -> Request[Job]:
-    """Nobody is to do this job any more, nor to finish it."""
+    """Cancel the job; a running claim on it is lost."""
     return writing(f"/api/jobs/{segment(job_id)}/cancel", given({"reason": reason}), read_job)
 
 
 def retry(job_id: UUID | str, *, reason: str | None = None) -> Request[Job]:
-    """A dead or cancelled job begins a new life."""
+    """Restart a dead or cancelled job with a new life."""
     return writing(f"/api/jobs/{segment(job_id)}/retry", given({"reason": reason}), read_job)
 
 
@@ -211,7 +211,7 @@ def get(job_id: UUID | str) -> Request[Job]:
 
 
 def history(job_id: UUID | str) -> Request[list[dict[str, Any]]]:
-    """Everything that happened to a job, oldest first."""
+    """All events of a job, oldest first."""
     return reading(f"/api/jobs/{segment(job_id)}/history", {}, read_history)
 
 
@@ -223,9 +223,9 @@ def list_jobs(
     subject: str | None = None,
     page_size: int = PAGE_SIZE,
 ) -> Request[Page]:
-    """All jobs that fit, read page by page."""
-    chosen = {"queue": queue, "status": status, "type": type, "subject": subject}
-    return reading("/api/jobs", {**chosen, "limit": page_size}, read_page)
+    """All matching jobs, read page by page."""
+    filters = {"queue": queue, "status": status, "type": type, "subject": subject}
+    return reading("/api/jobs", {**filters, "limit": page_size}, read_page)
 
 
 def dlq(
@@ -247,12 +247,12 @@ def redrive(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Request[Redriven]:
-    """Dead letters begin a new life, so many in a second; a dry run only counts them. With the
-    count of a dry run as `expected_count` the service refuses (`count_grown`) if there are more by
-    now. One request goes on for a few seconds: `next_cursor`, sent as `cursor`, goes on."""
-    chosen = given({"queue": queue, "type": type, "error": error})
+    """Restart dead letters at `rate_per_second`; a dry run only counts them. With the count of a
+    dry run as `expected_count`, the service refuses (`count_grown`) if there are more by now. One
+    request runs for a few seconds: send its `next_cursor` as `cursor` to continue."""
+    filters = given({"queue": queue, "type": type, "error": error})
     body = {
-        "filter": chosen or None,
+        "filter": filters or None,
         "ratePerSecond": rate_per_second,
         "dryRun": dry_run,
         "reason": reason,
@@ -273,8 +273,8 @@ def set_queue(
     lanes: Lanes | UnsetType = UNSET,
     reason: str | UnsetType = UNSET,
 ) -> Request[Queue]:
-    """Pause a queue, resume it, limit it, or say whether a dead job blocks its lane or is skipped.
-    What is not named stays as it is."""
+    """Pause, resume or limit a queue, or choose whether a dead job blocks its lane or is skipped.
+    Omitted settings do not change."""
     settings = QueueSettings(
         paused=paused,
         concurrency=concurrency,
@@ -287,12 +287,12 @@ def set_queue(
 
 
 def queues() -> Request[list[Queue]]:
-    """All queues, with their settings and how many jobs stand where."""
+    """All queues with their settings and job counts by status."""
     return reading("/api/queues", {}, read_queues)
 
 
 def _report(
-    claim: AnyClaim, deed: str, body: Mapping[str, Any], read: Callable[[bytes], T]
+    claim: AnyClaim, action: str, body: Mapping[str, Any], read: Callable[[bytes], T]
 ) -> Request[T]:
     full = {"claimId": claim.claim_id, **given(body)}
-    return writing(f"/api/jobs/{segment(claim.id)}/{deed}", full, read)
+    return writing(f"/api/jobs/{segment(claim.id)}/{action}", full, read)

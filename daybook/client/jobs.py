@@ -1,4 +1,4 @@
-"""Jobs and queues as they go over the wire: read from answers, and written into requests."""
+"""Wire types of jobs and queues, for requests and responses."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,14 +21,14 @@ class JobStatus(StrEnum):
 UniqueScope = Literal["forever", "unfinished"]
 OnDead = Literal["return", "restart"]
 Lanes = Literal["block", "skip"]
-"""What a dead job means to those behind it in its lane."""
+"""Whether a dead job blocks the jobs behind it in its lane."""
 
 Outcome = Literal["done", "retry", "fail", "snooze", "release"]
 
 
 class Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """camelCase outside, snake_case here. What an answer has beyond this is passed over, so that
-    a newer service does not break an older client."""
+    """camelCase in JSON, snake_case in Python. Unknown members are ignored, so that a newer service
+    does not break an older client."""
 
 
 class Job(Wire, frozen=True, kw_only=True):
@@ -42,23 +42,22 @@ class Job(Wire, frozen=True, kw_only=True):
 
     payload: Any = None
     subject: str | None = None
-    """What it is about, such as a booking."""
+    """The entity that the job concerns, such as a booking."""
 
     unique_key: str | None = None
     unique_scope: UniqueScope | None = None
     partition: str | None = None
     attempts: int = 0
-    """Counted when a worker takes it; what was released or snoozed does not count."""
+    """Counted at each claim; released and snoozed attempts do not count."""
 
     attempts_max: int = 3
     failures: int = 0
     crashes: int = 0
     interruptions: int = 0
     life: int = 1
-    """Every time it is started over by hand is a new one."""
+    """Incremented by each manual restart."""
 
-    told_effect_key: str = field(default="", name="effectKey")
-
+    sent_effect_key: str = field(default="", name="effectKey")
     lease_seconds: float = 90.0
     run_at: datetime | None = None
     claim_id: UUID | None = None
@@ -73,17 +72,17 @@ class Job(Wire, frozen=True, kw_only=True):
 
     @property
     def effect_key(self) -> str:
-        """The same for all attempts of one life. Send it along with every effect elsewhere, as its
-        Idempotency-Key, and an effect that is tried twice happens once."""
-        return self.told_effect_key or f"{self.id}-{self.life}"
+        """The same for all attempts of one life. Send it as the Idempotency-Key of requests to
+        other systems, so that a repeated attempt has one effect."""
+        return self.sent_effect_key or f"{self.id}-{self.life}"
 
 
 class Lost:
-    """As a `threading.Event`, which takes as long to make as all the rest of a job: most are never
-    waited for, so the one behind it is made for the first who waits."""
+    """Like a `threading.Event`, which takes as long to create as the rest of a job. Most are never
+    waited for, so the event is created by the first `wait`."""
 
     __slots__ = ("_event", "_is_set")
-    _making = Lock()
+    _creation_lock = Lock()
 
     def __init__(self) -> None:
         self._is_set = False
@@ -94,38 +93,38 @@ class Lost:
 
     def set(self) -> None:
         self._is_set = True
-        with self._making:
+        with self._creation_lock:
             event = self._event
         if event is not None:
             event.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        with self._making:
+        with self._creation_lock:
             event = self._event = self._event or Event()
-        # Whoever sets it from here on finds the event.
+        # From here on, `set` finds the event.
         return self._is_set or event.wait(timeout)
 
 
 class Claim(Wire, frozen=True, kw_only=True):
-    """What a worker names when it reports: the job, and by what right it speaks of it."""
+    """A job id with the claim id, which every report of a worker carries."""
 
     id: UUID
     claim_id: UUID
 
 
 class ClaimedJob(Job, frozen=True, kw_only=True):
-    """A job that is ours for the time of its lease."""
+    """A job leased to this worker."""
 
-    # Given again without a default: here they are never missing.
+    # Redeclared without defaults: a claimed job always has them.
     claim_id: UUID
     lease_until: datetime
     lost: "Lost" = field(default_factory=Lost)
-    """Set by a worker as soon as it knows that the claim is no longer held. A handler that runs
-    in a thread looks at it now and then, and stops."""
+    """Set by the worker when the claim is lost. A handler in a thread should check it regularly
+    and stop."""
 
 
 class JobOptions(Wire, frozen=True, kw_only=True):
-    """What is not given is for the service to choose."""
+    """Omitted options get the service's defaults."""
 
     type: str
     payload: Any = None
@@ -140,24 +139,24 @@ class JobOptions(Wire, frozen=True, kw_only=True):
 class NewJob(JobOptions, frozen=True, kw_only=True):
     queue: str
     unique_key: str | None = None
-    """A second job of the same queue and type with this key is not made: the first is given."""
+    """A second job of the same queue and type with this key returns the first one."""
 
     unique_scope: UniqueScope | None = None
-    """For how long: "forever", or while the first is "unfinished"."""
+    """"forever", or only while the first job is "unfinished"."""
 
     on_dead: OnDead | None = None
-    """If the first is dead: "return" it as it is, or "restart" it with a new life."""
+    """If the first job is dead: "return" it, or "restart" it with a new life."""
 
 
 class FollowUp(JobOptions, frozen=True, kw_only=True):
     """A job that the completion of another creates, in the same transaction and exactly once."""
 
     queue: str | None = None
-    """That of the job it follows, if none is given."""
+    """By default the queue of the completed job."""
 
 
 class Result(Wire, frozen=True, kw_only=True):
-    """What became of one claim."""
+    """The outcome of one claim."""
 
     id: UUID
     claim_id: UUID
@@ -170,7 +169,7 @@ class Result(Wire, frozen=True, kw_only=True):
 
 
 class Reported(Wire, frozen=True, kw_only=True):
-    """The answer to one result: the job's new status, or why it was refused."""
+    """The response to one result: the job's new status, or the code of the refusal."""
 
     id: UUID
     status: JobStatus | None = None
@@ -180,7 +179,7 @@ class Reported(Wire, frozen=True, kw_only=True):
 
 class Heartbeat(Claim, frozen=True, kw_only=True):
     lease_seconds: float | None = None
-    """The job's own, if not given."""
+    """By default the job's own."""
 
 
 class ExtendedClaim(Claim, frozen=True, kw_only=True):
@@ -190,7 +189,7 @@ class ExtendedClaim(Claim, frozen=True, kw_only=True):
 class Heartbeats(Wire, frozen=True, kw_only=True):
     held: list[ExtendedClaim]
     lost: list[UUID]
-    """The ids of claims that are no longer held."""
+    """Ids of lost claims."""
 
 
 class Page(Wire, frozen=True, kw_only=True):
@@ -199,7 +198,7 @@ class Page(Wire, frozen=True, kw_only=True):
 
 
 class Rate(Wire, frozen=True, kw_only=True):
-    """At most so many starts in so many seconds."""
+    """At most `count` starts in `seconds`."""
 
     count: int
     seconds: float
@@ -211,7 +210,7 @@ class Limits(Wire, frozen=True, kw_only=True):
 
 
 class QueueSettings(Wire, frozen=True, kw_only=True):
-    """What is not set stays as it is; None takes a limit away."""
+    """Unset members do not change; None removes a limit."""
 
     paused: bool | UnsetType = UNSET
     concurrency: int | UnsetType | None = UNSET
@@ -240,4 +239,4 @@ class Redriven(Wire, frozen=True, kw_only=True):
     redriven: int
     more: bool = False
     next_cursor: str | None = None
-    """Where the next request goes on, if there is more."""
+    """The `cursor` of the next request, if there is more."""

@@ -1,7 +1,7 @@
-"""Messages in lanes as they go over the wire, and the requests about them.
+"""Wire types of messages in lanes, and builders of their requests.
 
 A message is pushed into the lane of its queue and partition, popped under a lease, and
-acknowledged. Of each lane one is out at a time.
+acknowledged. Each lane has at most one popped message at a time.
 """
 
 from collections.abc import Iterable
@@ -23,13 +23,13 @@ class NewMessage(Wire, frozen=True, kw_only=True):
     queue: str
     payload: Any = None
     partition: str | None = None
-    """Its lane; all without one share the lane of their queue."""
+    """The lane; messages without one share the default lane of their queue."""
 
     transaction_id: str | None = None
-    """Pushed twice, it is one message."""
+    """Deduplicates repeated pushes."""
 
     on_dead: OnDead | None = None
-    """If that message is dead, "restart" starts it over."""
+    """If the first message is dead, "restart" restarts it."""
 
     priority: int | None = None
     attempts_max: int | None = None
@@ -38,7 +38,7 @@ class NewMessage(Wire, frozen=True, kw_only=True):
 
 
 class Receipt(Wire, frozen=True, kw_only=True):
-    """Where a message went; it is a `duplicate` when its transaction id was known already."""
+    """The lane of a pushed message; `duplicate` if its transaction id was known."""
 
     transaction_id: str
     queue: str
@@ -48,8 +48,8 @@ class Receipt(Wire, frozen=True, kw_only=True):
 
 
 class Pushed(Wire, frozen=True, kw_only=True):
-    """Either the messages are in their lanes, or the service was busy: then they are safe, and
-    come into their lanes later, in the order in which they were pushed."""
+    """`executed`: the messages are in their lanes. `queued`: the service was busy and has stored
+    the push; its messages enter their lanes later, in the order of the pushes."""
 
     status: Literal["executed", "queued"]
     messages: tuple[Receipt, ...] = ()
@@ -62,7 +62,7 @@ class Pushed(Wire, frozen=True, kw_only=True):
 
 
 class Message(Wire, frozen=True, kw_only=True):
-    """One that was popped, and is this consumer's until its lease is over."""
+    """A popped message, leased to this consumer."""
 
     transaction_id: str
     queue: str
@@ -84,7 +84,7 @@ class Acknowledgment(Wire, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, message: Message, error: str | None = None) -> "Acknowledgment":
-        """The message is done; or it failed, when there is an error."""
+        """Completed, or failed if there is an error."""
         return cls(
             transaction_id=message.transaction_id,
             partition_id=message.partition_id,
@@ -95,7 +95,7 @@ class Acknowledgment(Wire, frozen=True, kw_only=True):
 
 
 class Acknowledged(Wire, frozen=True, kw_only=True):
-    """How the message stands now; or, when that was refused, why."""
+    """The message's new status, or the code of the refusal."""
 
     transaction_id: str
     partition_id: UUID
@@ -114,7 +114,7 @@ class OperationResult(Wire, frozen=True, kw_only=True):
 
 
 class Operation(Wire, frozen=True, kw_only=True):
-    """A push that was accepted for later."""
+    """A deferred push."""
 
     operation_id: UUID
     status: str
@@ -156,9 +156,9 @@ def pop(
     wait_seconds: float = 0,
     consumer_group: str | None = None,
 ) -> Request[list[Message]]:
-    """Take the next message of each lane, up to so many; or that of one lane alone."""
+    """Pop the next message of each lane, up to `batch`, or of one lane only."""
     lane = "" if partition is None else f"/partition/{segment(partition)}"
-    asked = {
+    parameters = {
         "batch": batch,
         "wait": "true" if wait_seconds else None,
         "timeout": round(wait_seconds * MILLISECONDS) if wait_seconds else None,
@@ -166,14 +166,14 @@ def pop(
     }
     request = reading(
         f"/api/v1/pop/queue/{segment(queue)}{lane}",
-        asked,
+        parameters,
         lambda content: _POPPED.decode(content).messages,
     )
     return replace(request, answer_seconds_max=ANSWER_SECONDS_MAX + wait_seconds)
 
 
 def ack(message: Message, *, error: str | None = None) -> Request[Acknowledged]:
-    """The message is done; or, with an error, it failed and is tried again."""
+    """Acknowledge a message; with an error it counts as failed and is retried."""
     acknowledgment = Acknowledgment.of(message, error)
     return writing("/api/v1/ack", acknowledgment, Decoder(Acknowledged).decode)
 
@@ -181,7 +181,7 @@ def ack(message: Message, *, error: str | None = None) -> Request[Acknowledged]:
 def ack_many(
     acknowledgments: Iterable[Acknowledgment], *, consumer_group: str | None = None
 ) -> Request[list[Acknowledged]]:
-    """The same for up to 1,000; each is decided by itself, in the order given."""
+    """Acknowledge up to 1,000 messages, each by itself, in the order given."""
     body = given({"acknowledgments": [*acknowledgments], "consumerGroup": consumer_group})
     return writing(
         "/api/v1/ack/batch", body, lambda content: _ACKNOWLEDGED.decode(content).acknowledgments
@@ -191,13 +191,13 @@ def ack_many(
 def transact(
     acknowledgments: Iterable[Acknowledgment], messages: Iterable[NewMessage]
 ) -> Request[Transacted]:
-    """Acknowledge some and push others, all or nothing."""
+    """Acknowledge and push messages in one transaction."""
     body = {"acknowledgments": [*acknowledgments], "items": [*messages]}
     return writing("/api/v1/transaction", body, Decoder(Transacted).decode)
 
 
 def extend_lease(message: Message, *, seconds: float | None = None) -> Request[datetime]:
-    """Keep a message for another lease; the answer says until when."""
+    """Extend the lease of a message; returns its new end."""
     request = writing(
         f"/api/v1/lease/{segment(message.lease_id)}/extend",
         given({"seconds": seconds}),
@@ -207,20 +207,20 @@ def extend_lease(message: Message, *, seconds: float | None = None) -> Request[d
 
 
 def operation(operation_id: UUID | str, *, wait_seconds: float = 0) -> Request[Operation]:
-    """How a push that was accepted stands; `wait_seconds` waits until it is carried out."""
-    asked = {
+    """Read a deferred push; `wait_seconds` waits for its execution."""
+    parameters = {
         "wait": "true" if wait_seconds else None,
         "timeout": round(wait_seconds * MILLISECONDS) if wait_seconds else None,
     }
     path = f"/api/v1/operations/{segment(operation_id)}"
-    request = reading(path, asked, Decoder(Operation).decode)
+    request = reading(path, parameters, Decoder(Operation).decode)
     return replace(request, answer_seconds_max=ANSWER_SECONDS_MAX + wait_seconds)
 
 
-def carried_out(pushed: Pushed, done: Operation) -> Pushed | None:
-    """What the push would have been told had the service not been busy; None before that."""
-    if done.status in ("failed", "cancelled"):
-        raise OperationFailed(done.operation_id, done.status, done.error_message)
-    if done.result is None:
+def executed_push(pushed: Pushed, operation: Operation) -> Pushed | None:
+    """Returns None before the execution; raises OperationFailed for a failed or cancelled one."""
+    if operation.status in ("failed", "cancelled"):
+        raise OperationFailed(operation.operation_id, operation.status, operation.error_message)
+    if operation.result is None:
         return None
-    return replace(pushed, status="executed", messages=done.result.messages)
+    return replace(pushed, status="executed", messages=operation.result.messages)

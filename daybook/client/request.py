@@ -1,7 +1,4 @@
-"""A request: a small value that says how it looks and how its answer is read.
-
-Sending it, with or without `await`, is the same for all of them and stands in the transports.
-"""
+"""HTTP requests as values; the transports send them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
@@ -27,7 +24,7 @@ class Request(Struct, Generic[T], frozen=True, kw_only=True):
     parameters: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
     needs_key: bool = False
-    """Whether it may be sent again only with the Idempotency-Key it had the first time."""
+    """Whether a retry needs the Idempotency-Key of the first attempt."""
 
     answer_seconds_max: float = ANSWER_SECONDS_MAX
 
@@ -35,12 +32,12 @@ class Request(Struct, Generic[T], frozen=True, kw_only=True):
         return replace(self, parameters={**self.parameters, "cursor": cursor})
 
 
-def encoded(value: Any, what: str) -> bytes:
-    """Encodes the value as JSON. Raises BadValue if it has no form there; `what` names it."""
+def encoded(value: Any, name: str) -> bytes:
+    """Encodes the value as JSON. Raises BadValue, which shows `name`."""
     try:
         return encode(value)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        sentence = f"{what} cannot be written as JSON: {error}".removesuffix(".")
+        sentence = f"{name} cannot be written as JSON: {error}".removesuffix(".")
         raise BadValue(f"{sentence}.", code="unencodable") from error
 
 
@@ -60,12 +57,12 @@ def reading(path: str, parameters: Mapping[str, Any], read: Callable[[bytes], T]
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What is none is not said."""
+    """Drops None values."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def segment(text: UUID | str) -> str:
-    """One step of a path, whatever it is made of."""
+    """Quotes one segment of a path."""
     return quote(_in_utf8(str(text)), safe="")
 
 
@@ -73,6 +70,6 @@ def _in_utf8(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        sentence = f"{text!r} cannot be a part of an address: it is no UTF-8."
+        sentence = f"{text!r} cannot be part of a URL: it is not valid UTF-8."
         raise BadValue(sentence, code="unencodable") from error
     return text

@@ -1,4 +1,4 @@
-"""What a call gets back, read from the HTTP answer: the value, or the error that it stands for."""
+"""Decodes HTTP responses into values or errors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -35,8 +35,8 @@ _COMPLETED = JobStatus.COMPLETED
 S = TypeVar("S")
 T = TypeVar("T")
 
-# Those that say nothing about the request, only about this moment.
-PASSING = {
+# Transient statuses, independent of the request.
+TRANSIENT = {
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.BAD_GATEWAY,
     HTTPStatus.SERVICE_UNAVAILABLE,
@@ -59,21 +59,21 @@ PROBLEM = Decoder(Problem)
 
 
 def value_of(answer: Answer, read: Callable[[bytes], T]) -> T:
-    """Raises the error that the answer stands for."""
+    """Returns the decoded body, or raises the error that the response means."""
     if not 200 <= answer.status < 300:
         raise error_of(answer)
     try:
         return read(answer.content)
     except (DecodeError, ValidationError) as error:
-        sentence = f"The answer cannot be read: {error}."
+        sentence = f"The response cannot be decoded: {error}."
         raise ServerFault(sentence, code="unreadable_answer", status=answer.status) from error
 
 
 def error_of(answer: Answer) -> DaybookError:
     problem, status = _problem(answer), answer.status
     code, sentence = problem.code, problem.detail
-    # Whoever says when to come back means: come back. Also when others were in the way (409).
-    if status in PASSING or "retry-after" in answer.headers:
+    # Retry-After marks any status as transient, also a 409 after a lost race.
+    if status in TRANSIENT or "retry-after" in answer.headers:
         seconds = retry_after_seconds(answer.headers)
         return Unavailable(sentence, code=code, status=status, retry_after_seconds=seconds)
     if status == HTTPStatus.NOT_FOUND:
@@ -86,24 +86,24 @@ def error_of(answer: Answer) -> DaybookError:
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """A number of seconds, or a moment by the clock of whoever wrote it; his Date goes with it."""
+    """Parses seconds or a date, which is measured by the server's own Date header."""
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(text)
     try:
-        moment = parsedate_to_datetime(text)
-        written = parsedate_to_datetime(headers.get("date", ""))
-        return max(0.0, (moment - written).total_seconds())
+        until = parsedate_to_datetime(text)
+        server_now = parsedate_to_datetime(headers.get("date", ""))
+        return max(0.0, (until - server_now).total_seconds())
     except (ValueError, TypeError):
         return None
 
 
 def _problem(answer: Answer) -> Problem:
-    """Something in between, such as a proxy, may have answered in words of its own."""
+    """Falls back to the status if a proxy answered with a body of its own."""
     try:
         return PROBLEM.decode(answer.content)
     except (DecodeError, UnicodeDecodeError):
-        sentence = f"The answer was {answer.status}, without a reason."
+        sentence = f"The response was {answer.status}, without a reason."
         return Problem(f"http_{answer.status}", sentence)
 
 
@@ -127,14 +127,14 @@ class _LeaseUntil(Wire, frozen=True):
     lease_until: datetime
 
 
-class _PlacedReport(Reported, frozen=True, kw_only=True):
+class _IndexedReport(Reported, frozen=True, kw_only=True):
     place: int = 0
 
 
 class _Reports(Wire, frozen=True):
-    """All of them; or, where it says how many are completed, the others, each with its place."""
+    """All reports; or, with `completed`, only those that did not complete, each with its index."""
 
-    results: list[_PlacedReport]
+    results: list[_IndexedReport]
     completed: int | None = None
 
 
@@ -171,19 +171,19 @@ _reports = Decoder(_Reports)
 
 
 def reports_reader(ids: Sequence[UUID]) -> Callable[[bytes], list[Reported]]:
-    """For what was told of these jobs, in this order."""
+    """Returns a reader that restores the order of `ids`."""
 
     def read(content: bytes) -> list[Reported]:
         answer = _reports.decode(content)
-        told = [
+        listed = [
             Reported(id=one.id, status=one.status, code=one.code, error=one.error)
             for one in answer.results
         ]
         if answer.completed is None:
-            return told
+            return listed
         reports = [Reported(id=one, status=_COMPLETED) for one in ids]
-        for placed, one in zip(answer.results, told, strict=True):
-            reports[placed.place] = one
+        for indexed, one in zip(answer.results, listed, strict=True):
+            reports[indexed.place] = one
         return reports
 
     return read

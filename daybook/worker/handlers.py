@@ -1,6 +1,6 @@
-"""A handler: the function that does the jobs of one type, and what its outcome means.
+"""Handlers: run the function of a job type and translate its outcome into a result.
 
-What comes of a job is decided here and nowhere else, without clock or network.
+This translation is pure: it uses neither clock nor network.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Handler(Struct, frozen=True, kw_only=True):
         return await _in_thread(self.function, job)
 
     def done(self, job: ClaimedJob, value: Any) -> Result:
-        """Raises Fail when the value cannot be told to the service: it could not next time."""
+        """Raises Fail if the value cannot be encoded, because a retry would not change that."""
         follow_ups = self._follow_ups(job, value)
         try:
             result = None if value is None else Raw(encoded(value, "The result of the job"))
@@ -80,7 +80,7 @@ class Handler(Struct, frozen=True, kw_only=True):
 
 
 def is_async(function: Function) -> bool:
-    """Also an object with an `async def __call__`."""
+    """Recognizes also an object with an `async def __call__`."""
     called = type(function).__call__
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
@@ -108,7 +108,7 @@ def released(job: ClaimedJob) -> Result:
 
 
 def error_text(error: BaseException) -> str:
-    """In words that the service can store. Our own outcomes bring a sentence with them."""
+    """Returns text that the service can store. `Retry` and `Fail` carry their own sentence."""
     try:
         text = str(error)
     except Exception:
@@ -126,13 +126,12 @@ def _cut(text: str) -> str:
 
 
 def _in_thread(function: Function, job: ClaimedJob) -> asyncio.Future[Any]:
-    """In a thread of its own that keeps nobody from leaving: a pool would be waited for at the
-    end of the process, and a handler that hangs would keep it from ending."""
+    """Runs in a daemon thread: a hanging handler in a pool would block the exit of the process."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
     context = copy_context()
 
-    def settle(value: Any, error: BaseException | None) -> None:
+    def resolve(value: Any, error: BaseException | None) -> None:
         if future.done():
             return
         if error is not None:
@@ -142,9 +141,9 @@ def _in_thread(function: Function, job: ClaimedJob) -> asyncio.Future[Any]:
 
     def work() -> None:
         value, error = _outcome(lambda: context.run(function, job))
-        # When the worker has gone without waiting, there is nobody left to tell.
+        # The loop is closed if the worker stopped without waiting.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, value, error)
+            loop.call_soon_threadsafe(resolve, value, error)
 
     threading.Thread(target=work, name=f"{job.type} {job.id}", daemon=True).start()
     return future
@@ -154,7 +153,7 @@ def _outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
         return call(), None
     except StopIteration as error:
-        # A future does not take it: a generator that waits for it would end.
+        # A future rejects StopIteration.
         return None, RuntimeError(f"StopIteration: {error}")
     except BaseException as error:
         return None, error

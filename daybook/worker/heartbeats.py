@@ -1,7 +1,7 @@
-"""The sign of life: one call for all claims, before any of their leases is over.
+"""Sends heartbeats: one request extends the leases of up to 1,000 claims.
 
-Owns the knowledge of which claims are lost: because the service says so, or because nobody could
-be told for a whole lease, after which another worker may have the job.
+Marks claims as lost when the service says so, or when no heartbeat succeeded for a whole lease,
+after which another worker may have the job.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from daybook.worker.held_claims import HeldClaim, Lease
 from daybook.worker.worker_log import logger
 
 BATCH_MAX = 1000
-# What has failed is tried again this many times before the lease is over.
-TRIES_PER_LEASE = 10
+# Retries of a failed heartbeat within one lease.
+RETRIES_PER_LEASE = 10
 
 
 class HeartbeatSender:
@@ -33,7 +33,7 @@ class HeartbeatSender:
         lease: Lease | None,
         on_lost: Callable[[HeldClaim], None],
     ) -> None:
-        """`held` changes as claims come and go; without a `lease` each has its job's own."""
+        """`held` is shared with the run loop; without `lease` each claim has its job's lease."""
         self._client = client
         self._held = held
         self._lease_seconds = lease.seconds if lease else None
@@ -41,34 +41,33 @@ class HeartbeatSender:
         self._changed = asyncio.Event()
 
     def claims_changed(self) -> None:
-        """There are new claims, which may be due before all others."""
+        """Recomputes the next heartbeat: a new claim may be due first."""
         self._changed.set()
 
     async def run(self) -> None:
         while True:
             self._changed.clear()
             due_at = min((held.beat_at for held in self._alive()), default=math.inf)
-            # Nothing may be due at all, which no timer is needed for.
             seconds = None if due_at == math.inf else max(0.0, due_at - time.monotonic())
             try:
                 async with asyncio.timeout(seconds):
                     await self._changed.wait()
             except TimeoutError:
-                await self._beat_all()
+                await self._send_all()
 
     def _alive(self) -> Iterator[HeldClaim]:
         return (held for held in list(self._held.values()) if not held.is_lost)
 
-    async def _beat_all(self) -> None:
+    async def _send_all(self) -> None:
         now = time.monotonic()
         for held in self._alive():
             if held.lease_ends_at <= now:
                 self._on_lost(held)
         alive = self._alive()
         while batch := list(islice(alive, BATCH_MAX)):
-            await self._beat(batch)
+            await self._send(batch)
 
-    async def _beat(self, batch: Sequence[HeldClaim]) -> None:
+    async def _send(self, batch: Sequence[HeldClaim]) -> None:
         shortest_seconds = min(held.lease.seconds for held in batch)
         request = job_requests.heartbeat_many(
             (held.job for held in batch), lease_seconds=self._lease_seconds
@@ -81,7 +80,7 @@ class HeartbeatSender:
             )
         except DaybookError as error:
             logger.warning("heartbeat:failed", extra={"code": error.code, "error": str(error)})
-            self._try_again(batch)
+            self._schedule_retry(batch)
             return
         for held in batch:
             held.renew(sent_at)
@@ -89,8 +88,8 @@ class HeartbeatSender:
             if claim_id in self._held:
                 self._on_lost(self._held[claim_id])
 
-    def _try_again(self, batch: Sequence[HeldClaim]) -> None:
+    def _schedule_retry(self, batch: Sequence[HeldClaim]) -> None:
         now = time.monotonic()
         for held in batch:
-            again_at = now + held.lease.seconds / TRIES_PER_LEASE
-            held.beat_at = min(again_at, held.lease_ends_at)
+            retry_at = now + held.lease.seconds / RETRIES_PER_LEASE
+            held.beat_at = min(retry_at, held.lease_ends_at)

@@ -1,4 +1,4 @@
-"""The claims that a worker holds, each from the answer that gave it until its result is in."""
+"""Claims of a worker, from the claim response until the result is reported."""
 
 import asyncio
 import time
@@ -11,11 +11,11 @@ from daybook.client.jobs import ClaimedJob
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """How long a claim is kept without a sign of life, and how often one is given."""
+    """How long a claim lasts without a heartbeat, and the heartbeat interval."""
 
     seconds: float
     heartbeat_seconds: float | None = None
-    """A third of the lease, if not given."""
+    """By default a third of the lease."""
 
     @property
     def beat_seconds(self) -> float:
@@ -56,6 +56,6 @@ class HeldClaim:
 
     @property
     def server_now(self) -> datetime:
-        """By the clock of the service, which has said when the lease ends: ours may be wrong."""
-        given_at = self.job.lease_until - timedelta(seconds=self.lease.seconds)
-        return given_at + timedelta(seconds=self.age_seconds)
+        """The service's time, derived from `lease_until`: this machine's clock may be wrong."""
+        claimed_at = self.job.lease_until - timedelta(seconds=self.lease.seconds)
+        return claimed_at + timedelta(seconds=self.age_seconds)

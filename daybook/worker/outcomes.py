@@ -1,6 +1,6 @@
-"""What a handler raises to say how its job ended, if not by returning a value.
+"""Exceptions by which a handler chooses the outcome of its job.
 
-A value that is returned means done. Any other exception means the same as `Retry`.
+A returned value completes the job. Any other exception means the same as `Retry`.
 """
 
 from datetime import datetime
@@ -11,7 +11,7 @@ SNOOZE_SECONDS_MAX = 366 * DAY_SECONDS
 
 
 class Retry(Exception):
-    """Not this time: try again, after so many seconds or after the usual rest."""
+    """Retry the job after `after` seconds, or after the usual backoff."""
 
     def __init__(
         self, reason: str = "The job asked to be tried again.", *, after: float | None = None
@@ -23,20 +23,20 @@ class Retry(Exception):
 
 
 class Fail(Exception):
-    """Never: trying again would not help. The job goes to the dead letters at once."""
+    """Move the job to the dead letters at once, because a retry would not help."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
 
 
 class Snooze(Exception):
-    """Not yet: look again later. Nothing has failed, and the attempt does not count."""
+    """Postpone the job. The attempt does not count."""
 
     def __init__(self, *, until: datetime | None = None, seconds: float | None = None) -> None:
         if (until is None) == (seconds is None):
             raise ValueError("Snooze takes either until or seconds.")
         if until is not None and until.tzinfo is None:
-            raise ValueError("Snooze takes a moment with a time zone.")
+            raise ValueError("Snooze takes a datetime with a time zone.")
         if seconds is not None and not 0 <= seconds <= SNOOZE_SECONDS_MAX:
             raise ValueError(f"Snooze takes 0 to {SNOOZE_SECONDS_MAX} seconds, not {seconds}.")
         super().__init__("The job is not due yet.")

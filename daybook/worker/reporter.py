@@ -1,6 +1,6 @@
-"""Reports what became of jobs: whatever is waiting, in one call, without any timer.
+"""Reports results in batches, without a timer.
 
-While a report is on its way the next one gathers, so that a busy worker sends few and large ones.
+Results gather while a request is under way, so a busy worker sends few and large requests.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Reporter:
     def __init__(
         self, client: AsyncClient, log: JobLog, on_reported: Callable[[HeldClaim], None]
     ) -> None:
-        """`on_reported` is told of every claim about which there is no more to say."""
+        """`on_reported` is called for each claim whose report is final."""
         self._client = client
         self._log = log
         self._on_reported = on_reported
@@ -47,7 +47,7 @@ class Reporter:
         self._is_empty.set()
 
     def add(self, held: HeldClaim, result: Result, cause: BaseException | None = None) -> None:
-        """`cause` is the exception behind a failure, where it is worth a trace."""
+        """`cause` is the unexpected exception behind a failure; its traceback is logged."""
         report = Report(
             held=held,
             result=result,
@@ -68,7 +68,7 @@ class Reporter:
             self._is_empty.set()
 
     async def finish(self, seconds_max: float) -> bool:
-        """Whether everything could be reported in this time."""
+        """Returns whether all results were reported within this time."""
         try:
             async with asyncio.timeout(seconds_max):
                 await self._is_empty.wait()
@@ -87,7 +87,7 @@ class Reporter:
         return batch
 
     async def _send(self, batch: Sequence[Report]) -> None:
-        # For as long as it can matter: after the lease the job is somebody else's.
+        # Retried until the last lease ends, after which the service would refuse the results.
         lease_ends_at = max(report.held.lease_ends_at for report in batch)
         seconds_max = max(RETRY_SECONDS_MIN, lease_ends_at - time.monotonic())
         ids = [report.result.id for report in batch]
@@ -96,15 +96,15 @@ class Reporter:
             answers = await self._client.send(request, seconds_max)
         except Unavailable as error:
             for report in batch:
-                self._forget(report, f"It could not be reported. {error}")
+                self._drop(report, f"The result could not be reported. {error}")
         except DaybookError as error:
             await self._find_refused(batch, error)
         else:
             for report, answer in zip(batch, answers, strict=True):
-                self._settle(report, answer)
+                self._finish(report, answer)
 
     async def _find_refused(self, batch: Sequence[Report], error: DaybookError) -> None:
-        """One that cannot be taken must not hold up the others, nor its own job: that fails."""
+        """Bisects a refused batch to find the refused result; fails its job."""
         if len(batch) > 1:
             middle = len(batch) // 2
             await self._send(batch[:middle])
@@ -112,19 +112,19 @@ class Reporter:
             return
         (report,) = batch
         if report.result.outcome == "fail":
-            self._forget(report, f"Not even its failure was taken. {error}")
+            self._drop(report, f"The service refused the failure report. {error}")
             return
-        failure = failed(report.held.job, f"The outcome was not taken. {error}")
+        failure = failed(report.held.job, f"The service refused the result. {error}")
         await self._send([replace(report, result=failure, content=encode(failure))])
 
-    def _forget(self, report: Report, reason: str) -> None:
+    def _drop(self, report: Report, reason: str) -> None:
         self._on_reported(report.held)
         self._log.lost(report.held.job, reason)
 
-    def _settle(self, report: Report, answer: Reported) -> None:
+    def _finish(self, report: Report, answer: Reported) -> None:
         job, result = report.held.job, report.result
         if answer.code is not None:
-            self._forget(report, answer.error or answer.code)
+            self._drop(report, answer.error or answer.code)
             return
         self._on_reported(report.held)
         match result.outcome:

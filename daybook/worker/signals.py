@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C, for as long as a worker runs."""
+"""Handles SIGTERM and SIGINT while a worker runs."""
 
 import asyncio
 import signal
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from types import FrameType
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
-HANDED_ON = 2
+HANDLED_MAX = 2
 
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Two of them are handed on: to stop, and to hurry. A third does what it would have done
-    without us, in case the event loop itself is what hangs."""
+    """The first signal stops, the second hurries. Then the previous handlers are restored, in case
+    the event loop hangs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -25,7 +25,7 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
         nonlocal received_count
         received_count += 1
         loop.call_soon_threadsafe(stop)
-        if received_count >= HANDED_ON:
+        if received_count >= HANDLED_MAX:
             restore()
 
     def restore() -> None:

@@ -1,4 +1,4 @@
-"""`Worker`: what a program says about the jobs it does, and how it is run.
+"""`Worker`: registers handlers for job types and runs them.
 
 worker = Worker("http://127.0.0.1:8000", queues=["email"], key=…)
 
@@ -67,7 +67,7 @@ class Worker:
         self._subject_name = subject_name
         self._chance = chance or new_chance()
         self._handlers: dict[str, Handler] = {}
-        self._shift: WorkerRun | None = None
+        self._active_run: WorkerRun | None = None
 
     def job(
         self,
@@ -77,15 +77,14 @@ class Worker:
         then: Then | None = None,
         backoff: Backoff | None = None,
     ) -> Callable[[F], F]:
-        """The function below does the jobs of this type.
+        """Decorator that registers the handler of a job type.
 
-        `attempts_max`: a failure in this attempt or a later one is the last. `then`: the type of
-        the job that follows on completion, with the same subject and the result as payload; or a
-        function of job and result that returns follow-ups. `backoff`: the rest after a failure,
-        instead of the service's.
+        `attempts_max`: a failure in this attempt or a later one is final. `then`: the type of the
+        follow-up job, which gets the same subject and the result as payload; or a function of job
+        and result that returns follow-ups. `backoff` overrides the service's.
         """
         if type in self._handlers:
-            raise BadSetup(f"There are two handlers for {type!r}.")
+            raise BadSetup(f"A handler for {type!r} is already registered.")
 
         def register(function: F) -> F:
             self._handlers[type] = Handler(
@@ -103,9 +102,9 @@ class Worker:
     def run(
         self, *, url: str | None = None, key: str | None = None, concurrency: int | None = None
     ) -> None:
-        """Works until SIGTERM or Ctrl-C. Running handlers may finish within the grace; what is
-        left is given back, and a second signal gives it back at once. A worker that the service
-        refuses, for its key for instance, ends the program with one sentence and exit code 2."""
+        """Works until SIGTERM or Ctrl-C. Running handlers may finish within `grace_seconds`; then
+        their jobs are released. A second signal releases them at once. If the service refuses the
+        worker, for example its key, the program ends with one sentence and exit code 2."""
         try:
             with logged(), asyncio.Runner() as runner:
                 runner.run(self._run(url, key, concurrency))
@@ -116,36 +115,36 @@ class Worker:
     async def serve(
         self, *, url: str | None = None, key: str | None = None, concurrency: int | None = None
     ) -> None:
-        """The same inside an event loop, until `stop` is called; signals are left alone."""
-        plan = self._plan(url, key, concurrency)
-        async with AsyncClient(plan.url, key=plan.key, chance=plan.chance) as client:
-            self._shift = WorkerRun(plan, client)
-            fields = {"workerId": plan.worker_id, "queues": plan.queues}
-            logger.info("worker:started", extra={**fields, "types": list(plan.handlers)})
+        """Works inside an event loop until `stop` is called; installs no signal handlers."""
+        config = self._config(url, key, concurrency)
+        async with AsyncClient(config.url, key=config.key, chance=config.chance) as client:
+            self._active_run = WorkerRun(config, client)
+            fields = {"workerId": config.worker_id, "queues": config.queues}
+            logger.info("worker:started", extra={**fields, "types": list(config.handlers)})
             try:
-                await self._shift.work()
+                await self._active_run.work()
             finally:
-                self._shift = None
+                self._active_run = None
 
     async def process(
         self, *, jobs_max: int, url: str | None = None, key: str | None = None
     ) -> int:
-        """Does what is ready, at most so many jobs, and returns how many there were. For platforms
-        that can only call a URL: `POST /api/cron/process-jobs` has it done."""
-        plan = self._plan(url, key, None)
-        async with AsyncClient(plan.url, key=plan.key, chance=plan.chance) as client:
-            return await WorkerRun(plan, client).drain(jobs_max)
+        """Processes ready jobs, at most `jobs_max`, and returns their number. For platforms that
+        can only call a URL: `POST /api/cron/process-jobs` calls it."""
+        config = self._config(url, key, None)
+        async with AsyncClient(config.url, key=config.key, chance=config.chance) as client:
+            return await WorkerRun(config, client).drain(jobs_max)
 
     def stop(self) -> None:
-        """From within the event loop: once for an orderly end, twice for a quick one."""
-        if self._shift is not None:
-            self._shift.stop()
+        """Call within the event loop: once for a graceful stop, twice for a quick one."""
+        if self._active_run is not None:
+            self._active_run.stop()
 
     async def _run(self, url: str | None, key: str | None, concurrency: int | None) -> None:
         with stopped_by_signals(self.stop):
             await self.serve(url=url, key=key, concurrency=concurrency)
 
-    def _plan(self, url: str | None, key: str | None, concurrency: int | None) -> WorkerConfig:
+    def _config(self, url: str | None, key: str | None, concurrency: int | None) -> WorkerConfig:
         if not self._handlers:
             raise BadSetup("A worker needs at least one handler: decorate it with @worker.job.")
         url, key = address_and_key(url or self._url, key or self._key)

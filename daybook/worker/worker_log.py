@@ -1,8 +1,7 @@
-"""What a worker says about itself, through the standard library's logging.
+"""Log records of a worker: the message is the event's name, its data are extra fields.
 
-The message is the name of the event, and what belongs to it are extra fields of the record.
-Programs that set up logging themselves get them as they are; for all others `run` writes one line
-of JSON for each.
+A program that configures logging gets the records as they are; otherwise `Worker.run` writes one
+line of JSON for each to stderr.
 """
 
 import logging
@@ -18,8 +17,8 @@ from daybook.printable import printable_json
 
 logger = logging.getLogger("daybook.worker")
 
-# What every record has; the rest is what somebody wanted to say.
-_USUAL = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"}
+# Attributes of every record; all others are extra fields.
+_STANDARD = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"}
 
 
 class JSONLines(logging.Formatter):
@@ -29,7 +28,7 @@ class JSONLines(logging.Formatter):
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
         }
-        line |= {name: value for name, value in vars(record).items() if name not in _USUAL}
+        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return printable_json(encode(line, enc_hook=repr).decode(errors="replace"))
@@ -37,35 +36,35 @@ class JSONLines(logging.Formatter):
 
 @contextmanager
 def logged() -> Iterator[None]:
-    """Events go to stderr for as long as this lasts, unless the program has seen to it."""
-    ours = logging.getLogger("daybook")
-    if ours.hasHandlers():
+    """Writes records to stderr while it is open, unless the program has configured logging."""
+    package = logging.getLogger("daybook")
+    if package.hasHandlers():
         yield
         return
     handler = logging.StreamHandler()
     handler.setFormatter(JSONLines())
-    level = ours.level
-    ours.addHandler(handler)
-    ours.setLevel(level or logging.INFO)
+    level = package.level
+    package.addHandler(handler)
+    package.setLevel(level or logging.INFO)
     try:
         yield
     finally:
-        ours.setLevel(level)
-        ours.removeHandler(handler)
+        package.setLevel(level)
+        package.removeHandler(handler)
 
 
 class JobLog:
-    """The events of jobs. `subject_name` is what their subject is called in them, "bookingId"
-    for instance."""
+    """Logs the events of jobs. `subject_name` is the field of their subject, such as
+    "bookingId"."""
 
     def __init__(self, subject_name: str) -> None:
         self._subject_name = subject_name
 
     def processing(self, job: ClaimedJob) -> None:
-        self._say("job:processing", job, attempts=job.attempts)
+        self._emit("job:processing", job, attempts=job.attempts)
 
     def completed(self, job: ClaimedJob, seconds: float) -> None:
-        self._say("job:completed", job, durationMs=round(seconds * 1000))
+        self._emit("job:completed", job, durationMs=round(seconds * 1000))
 
     def failed(
         self,
@@ -75,22 +74,21 @@ class JobLog:
         status: JobStatus | None,
         cause: BaseException | None,
     ) -> None:
-        """`status` tells whether it is tried again; `cause` is what nobody had expected."""
+        """Logs a warning if the job is retried (`status` PENDING), else an error."""
         level = logging.WARNING if status is JobStatus.PENDING else logging.ERROR
         fields = {"error": error, "attempts": job.attempts, "status": status}
-        self._say("job:failed", job, level=level, cause=cause, **fields)
+        self._emit("job:failed", job, level=level, cause=cause, **fields)
 
     def snoozed(self, job: ClaimedJob, until: datetime | None) -> None:
-        self._say("job:snoozed", job, until=until)
+        self._emit("job:snoozed", job, until=until)
 
     def released(self, job: ClaimedJob) -> None:
-        self._say("job:released", job)
+        self._emit("job:released", job)
 
     def lost(self, job: ClaimedJob, reason: str) -> None:
-        """Somebody else has it, or will; what came of it here does not count."""
-        self._say("job:lost", job, level=logging.WARNING, error=reason)
+        self._emit("job:lost", job, level=logging.WARNING, error=reason)
 
-    def _say(
+    def _emit(
         self,
         event: str,
         job: ClaimedJob,

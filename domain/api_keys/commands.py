@@ -10,18 +10,21 @@ from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.errors import ApiKeyNameTakenError, NotFoundError
 
 
-class IssueKey(Struct, frozen=True, kw_only=True, gc=False):
+class KeyCommand(Struct, frozen=True, kw_only=True, gc=False):
     name: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(lock=((KEY, key_id(self.name)),))
+
+
+class IssueKey(KeyCommand, frozen=True, kw_only=True, gc=False):
     holder: str
     scopes: tuple[str, ...]
     digest: str
     reason: str | None = None
     binding: Binding = Binding()
     expires_at: datetime | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return _needs(self.name)
 
     def decide(self, work: UnitOfWork) -> Key:
         if work.get(KEY, key_id(self.name)) is not None:
@@ -39,19 +42,13 @@ class IssueKey(Struct, frozen=True, kw_only=True, gc=False):
         return work.record(KEY, key_id(self.name), issued)
 
 
-class RotateKey(Struct, frozen=True, kw_only=True, gc=False):
+class RotateKey(KeyCommand, frozen=True, kw_only=True, gc=False):
     """Replaces the secret; the previous one stays valid for `overlap_seconds`."""
 
-    name: str
     digest: str
     reason: str | None = None
     overlap_seconds: float
-    expires_at: datetime | UnsetType | None = UNSET
-    """Unchanged if unset."""
-
-    @property
-    def needs(self) -> Needs:
-        return _needs(self.name)
+    expires_at: datetime | UnsetType | None = UNSET  # Unchanged if unset
 
     def decide(self, work: UnitOfWork) -> Key:
         key = _key(work, self.name)
@@ -67,23 +64,14 @@ class RotateKey(Struct, frozen=True, kw_only=True, gc=False):
         return work.record(KEY, key.id, rotated)
 
 
-class RevokeKey(Struct, frozen=True, kw_only=True, gc=False):
-    name: str
+class RevokeKey(KeyCommand, frozen=True, kw_only=True, gc=False):
     reason: str
-
-    @property
-    def needs(self) -> Needs:
-        return _needs(self.name)
 
     def decide(self, work: UnitOfWork) -> Key:
         key = _key(work, self.name)
         for event in keys.revoke(key, reason=self.reason, now=work.now):
             key = work.record(KEY, key.id, event)
         return key
-
-
-def _needs(name: str) -> Needs:
-    return Needs(lock=((KEY, key_id(name)),))
 
 
 def _key(work: UnitOfWork, name: str) -> Key:

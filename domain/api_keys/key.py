@@ -46,17 +46,11 @@ class Binding(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
 
 
 class Key(State, frozen=True, kw_only=True, gc=False):
-    name: str
-    """The 12 public characters of the key; also its principal in the log."""
-
+    name: str  # The 12 public characters of the key; also its principal in the log
     holder: str
-    """A description of the holder."""
-
     scopes: tuple[str, ...]
     binding: Binding
-    digest: str
-    """SHA-256 of the secret, in hexadecimal."""
-
+    digest: str  # SHA-256 of the secret, in hexadecimal
     created_at: datetime
     updated_at: datetime
     expires_at: datetime | None = None

@@ -5,35 +5,16 @@ from enum import Flag, auto
 
 
 class Scope(Flag):
-    CLIENT = auto()
-    """Creates orders and jobs, and sees its own."""
-
-    VIP = auto()
-    """A client that may also create VIP orders."""
-
-    BOT = auto()
-    """Claims, completes and fails orders as one bot."""
-
-    WORKER = auto()
-    """Claims and finishes jobs of its queues."""
-
-    STAFF = auto()
-    """Runs the board and the waitlist."""
-
-    AUDITOR = auto()
-    """Reads everything, changes nothing."""
-
-    ADMIN = auto()
-    """Full access."""
-
-    CRON = auto()
-    """Runs jobs by a call, and nothing else."""
-
-    PUBLIC = auto()
-    """For routes only: no key needed."""
-
-    SIGNED = auto()
-    """For routes only: checks a signature or secret of its own."""
+    CLIENT = auto()  # Creates orders and jobs, and sees its own
+    VIP = auto()  # A client that may also create VIP orders
+    BOT = auto()  # Claims, completes and fails orders as one bot
+    WORKER = auto()  # Claims and finishes jobs of its queues
+    STAFF = auto()  # Runs the board and the waitlist
+    AUDITOR = auto()  # Reads everything, changes nothing
+    ADMIN = auto()  # Full access
+    CRON = auto()  # Runs jobs by a call, and nothing else
+    PUBLIC = auto()  # For routes only: no key needed
+    SIGNED = auto()  # For routes only: checks a signature or secret of its own
 
 
 # As stored in keys and events; these names never change.

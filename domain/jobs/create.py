@@ -35,9 +35,7 @@ _FOLLOW_UPS = UUID("5d9e1b7a-3c44-5f0a-b6c8-91e2f7a0d356")
 
 class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     job_id: UUID
-    queue: str
-    """Empty in a follow-up that inherits the queue of its predecessor."""
-
+    queue: str  # Empty in a follow-up that inherits the queue of its predecessor
     type: str
     payload: Raw = NULL
     priority: int = PRIORITY_USUAL
@@ -49,9 +47,7 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     unique_scope: UniqueScope | None = None
     on_dead: OnDead = OnDead.RETURN
     partition: str | None = None
-    is_fresh: bool = False
-    """The unique key cannot exist yet, so the lookup is skipped."""
-
+    is_fresh: bool = False  # The unique key cannot exist yet, so the lookup is skipped
     operation_id: UUID | None = None
     """The deferred push that creates the job; the job takes its position in the lane."""
 
@@ -101,8 +97,7 @@ class JobValues(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class CreatedJob(Struct, frozen=True, gc=False):
     job: Job
-    is_new: bool
-    """False if a job with the unique key existed."""
+    is_new: bool  # False if a job with the unique key existed
 
 
 def unique_id(queue: str, type_: str, key: str) -> UUID:
@@ -159,9 +154,7 @@ def lane_queues(new: Sequence[NewJob]) -> tuple[tuple[Decider[Queue], UUID], ...
     return tuple([(QUEUE, queue_id(name)) for name in names])
 
 
-def _skips(work: UnitOfWork, queue: str, partition: str | None) -> bool:
-    if partition is None:
-        return False
+def skips_dead(work: UnitOfWork, queue: str) -> bool:
     settings = work.get(QUEUE, queue_id(queue))
     return settings is not None and settings.lanes is DeadJobPolicy.SKIP
 
@@ -182,7 +175,7 @@ def record_creation(work: UnitOfWork, new: NewJob, job_id: UUID, queue: str) -> 
         unique_key=new.unique_key,
         unique_scope=new.unique_scope,
         partition=new.partition,
-        skips=_skips(work, queue, new.partition),
+        skips=new.partition is not None and skips_dead(work, queue),
         operation_id=new.operation_id,
     )
     return work.record(JOB, job_id, created)

@@ -41,17 +41,12 @@ class UniqueScope(StrEnum):
 class OnDead(StrEnum):
     """Policy for a dead job whose unique key is enqueued again."""
 
-    RETURN = "return"
-    """Returns the dead job unchanged."""
-
-    RESTART = "restart"
-    """Restarts the job, as a retry does."""
+    RETURN = "return"  # Returns the dead job unchanged
+    RESTART = "restart"  # Restarts the job, as a retry does
 
 
 class FailureReason(StrEnum):
-    ERROR = "error"
-    """Reported by the worker."""
-
+    ERROR = "error"  # Reported by the worker
     LEASE_EXPIRED = "lease_expired"
     """The worker did not report before the lease expired: it crashed or hangs."""
 
@@ -91,31 +86,19 @@ class Job(State, frozen=True, gc=False):
     lease_seconds: float
     created_at: datetime
     updated_at: datetime
-    life: int = 1
-    """Restart counter: 1, plus one for each retry by hand."""
-
+    life: int = 1  # Restart counter: 1, plus one for each retry by hand
     failures: int = 0
     crashes: int = 0
     interruptions: int = 0
-    run_at: datetime | None = None
-    """Not claimable before; None if claimable at once."""
-
+    run_at: datetime | None = None  # Not claimable before; None if claimable at once
     lease: Lease | None = None
     subject: str | None = None
     unique_key: str | None = None
     unique_scope: UniqueScope | None = None
-    partition: str | None = None
-    """The lane within the queue: its jobs run one after another."""
-
-    skips: bool = False
-    """Dead-job policy of its lane: true lets the lane continue, false blocks it."""
-
-    entered: int | None = None
-    """The version at which the job entered its lane; None outside."""
-
-    operation_id: UUID | None = None
-    """The deferred push whose lane position the job has."""
-
+    partition: str | None = None  # The lane within the queue: its jobs run one after another
+    skips: bool = False  # Dead-job policy of its lane: true lets the lane continue, false blocks it
+    entered: int | None = None  # The version at which the job entered its lane; None outside
+    operation_id: UUID | None = None  # The deferred push whose lane position the job has
     error: str | None = None
     result: Raw = NULL
     finished_at: datetime | None = None
@@ -150,7 +133,6 @@ class Job(State, frozen=True, gc=False):
         claim_id: UUID
         result: Raw = NULL
         follow_ups_count: int = 0
-        """Number of jobs that it created."""
 
     class Failed(Event, frozen=True, kw_only=True, gc=False, omit_defaults=True):
         topic: ClassVar[str] = "job.failed"
@@ -158,9 +140,7 @@ class Job(State, frozen=True, gc=False):
         error: str
         reason: FailureReason
         retryable: bool
-        retry_at: datetime | None
-        """Time of the next attempt; None if there is none."""
-
+        retry_at: datetime | None  # Time of the next attempt; None if there is none
         lease_seconds: float | None = None
         """Length of the expired lease since its claim or last heartbeat; None if it did not expire
         or was not measured."""

@@ -13,7 +13,7 @@ from daybook.domain.event import Event
 from daybook.domain.jobs import job as jobs
 from daybook.domain.jobs.job import JOB, Job, JobStatus
 from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, Limits, Queue, Rate, queue_id
-from daybook.domain.jobs.work import JobOutcome, job_on
+from daybook.domain.jobs.work import JobCommand, JobOutcome, job_on
 
 T = TypeVar("T")
 
@@ -66,13 +66,8 @@ class CancelJobs(ChangeJobs, frozen=True, kw_only=True, gc=False):
         return jobs.cancel(job, because=self.because, now=now)
 
 
-class RetryJob(Struct, frozen=True, gc=False):
-    job_id: UUID
+class RetryJob(JobCommand, frozen=True, gc=False):
     because: str | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(lock=((JOB, self.job_id),))
 
     def decide(self, work: UnitOfWork) -> Job:
         job = job_on(work, self.job_id)
@@ -80,13 +75,8 @@ class RetryJob(Struct, frozen=True, gc=False):
         return work.record(JOB, job.id, requeued)
 
 
-class CancelJob(Struct, frozen=True, gc=False):
-    job_id: UUID
+class CancelJob(JobCommand, frozen=True, gc=False):
     because: str | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(lock=((JOB, self.job_id),))
 
     def decide(self, work: UnitOfWork) -> Job:
         job = job_on(work, self.job_id)

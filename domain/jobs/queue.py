@@ -24,8 +24,6 @@ class Rate(Struct, frozen=True, gc=False):
 
 
 class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
-    """None means unlimited."""
-
     concurrency: int | None = None
     rate: Rate | None = None
 
@@ -33,11 +31,8 @@ class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
 class DeadJobPolicy(StrEnum):
     """Effect of a dead job on the jobs behind it in its lane."""
 
-    BLOCK = "block"
-    """The lane waits until an operator retries or cancels the job."""
-
-    SKIP = "skip"
-    """The lane continues with the next job."""
+    BLOCK = "block"  # The lane waits until an operator retries or cancels the job
+    SKIP = "skip"  # The lane continues with the next job
 
 
 class Queue(State, frozen=True, kw_only=True, gc=False):

@@ -33,8 +33,7 @@ class JobSelector(Struct, frozen=True, gc=False):
 
     queues: tuple[str, ...]
     types: tuple[str, ...] | None = None
-    partition: str | None = None
-    """Only this lane; None for jobs of any lane or none."""
+    partition: str | None = None  # Only this lane; None for jobs of any lane or none
 
 
 class Outcome(StrEnum):
@@ -53,15 +52,10 @@ class JobResult(Struct, frozen=True, kw_only=True, gc=False):
     outcome: Outcome
     result: Raw = NULL
     error: str = ""
-    rest_seconds: float | None = None
-    """Delay of the next attempt; None for the default backoff."""
-
+    rest_seconds: float | None = None  # Delay of the next attempt; None for the default backoff
     until: datetime | None = None
-    then: tuple[NewJob, ...] = ()
-    """Follow-up jobs; their ids are derived from the completion."""
-
-    worker: str | None = None
-    """The worker that must hold the claim; None for any."""
+    then: tuple[NewJob, ...] = ()  # Follow-up jobs; their ids are derived from the completion
+    worker: str | None = None  # The worker that must hold the claim; None for any
 
 
 class JobOutcome(Struct, frozen=True, gc=False):
@@ -77,9 +71,7 @@ class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
     selector: JobSelector
     worker: str
     limit: int
-    claim_id: UUID
-    """Of the first job; further claim ids count up from it."""
-
+    claim_id: UUID  # Of the first job; further claim ids count up from it
     lease_seconds: float | None = None
 
     @property
@@ -103,9 +95,7 @@ class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
 
 class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
     results: Sequence[JobResult]
-    jitter: float
-    """Fraction of the backoff to wait, from 0 to 1."""
-
+    jitter: float  # Fraction of the backoff to wait, from 0 to 1
     backoff: Backoff = BACKOFF
 
     @property
@@ -188,10 +178,17 @@ class FinishJob(Struct, frozen=True, gc=False):
         return outcome.answer
 
 
-class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
+class JobCommand(Struct, frozen=True, gc=False):
+    job_id: UUID
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(lock=((JOB, self.job_id),))
+
+
+class ExpireLease(JobCommand, frozen=True, kw_only=True, gc=False):
     """Ends a claim whose lease expired without a heartbeat."""
 
-    job_id: UUID
     claim_id: UUID
     jitter: float
     backoff: Backoff = BACKOFF
@@ -200,10 +197,6 @@ class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
     extended since. None compares the end with the clock."""
 
     lease_seconds: float | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(lock=((JOB, self.job_id),))
 
     def decide(self, work: UnitOfWork) -> Job:
         job = job_on(work, self.job_id)
@@ -226,18 +219,11 @@ class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
         return _record(work, job, failed)
 
 
-class RescheduleRetry(Struct, frozen=True, kw_only=True, gc=False):
+class RescheduleRetry(JobCommand, frozen=True, kw_only=True, gc=False):
     """Restarts a backoff after the clock went back: the job rests `rest_seconds` from now."""
 
-    job_id: UUID
-    version: int
-    """The version that the caller read; a job that has changed since is left alone."""
-
+    version: int  # The version that the caller read; a job that has changed since is left alone
     rest_seconds: float
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(lock=((JOB, self.job_id),))
 
     def decide(self, work: UnitOfWork) -> Job:
         job = job_on(work, self.job_id)

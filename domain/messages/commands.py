@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from daybook.domain.command import CommandPriority, Needs, UnitOfWork
 from daybook.domain.errors import LaneFullError, NotFoundError
-from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob, create_job
+from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob, create_job, skips_dead
 from daybook.domain.jobs.job import Backoff, UniqueScope
 from daybook.domain.jobs.lane import lane_id
-from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, queue_id
+from daybook.domain.jobs.queue import QUEUE, queue_id
 from daybook.domain.messages import operation as operations
 from daybook.domain.messages.message import MESSAGE_TYPE
 from daybook.domain.messages.operation import (
@@ -36,18 +36,13 @@ class DeferReason(StrEnum):
 class Backlog(Struct, frozen=True, gc=False):
     """Pending operations, as far as this process knows."""
 
-    oldest: int | None = None
-    """The lowest pending number."""
-
-    per_second: float = 1.0
-    """Measured execution rate."""
+    oldest: int | None = None  # The lowest pending number
+    per_second: float = 1.0  # Measured execution rate
 
 
 class PushDeferred(Struct, frozen=True, gc=False):
     operation: Operation
-    position: int
-    """Upper bound of the operations ahead of it."""
-
+    position: int  # Upper bound of the operations ahead of it
     wait_seconds: float
     because: DeferReason
 
@@ -117,8 +112,7 @@ class ExecuteOperation(Struct, frozen=True, kw_only=True, gc=False):
     behind."""
 
     operation_id: UUID
-    items: Sequence[Message]
-    """The operation's items, which never change."""
+    items: Sequence[Message]  # The operation's items, which never change
 
     @property
     def needs(self) -> Needs:
@@ -140,9 +134,7 @@ class FailOperation(Struct, frozen=True, kw_only=True, gc=False):
     """Retries the operation later, or gives it up."""
 
     operation_id: UUID
-    queues: Collection[str]
-    """Of its items."""
-
+    queues: Collection[str]  # Of its items
     error: str
     jitter: float
 
@@ -156,7 +148,7 @@ class FailOperation(Struct, frozen=True, kw_only=True, gc=False):
         failed = operations.fail(
             operation,
             error=self.error,
-            skipped=tuple([name for name in sorted(self.queues) if _skips(work, name)]),
+            skipped=tuple([name for name in sorted(self.queues) if skips_dead(work, name)]),
             jitter=self.jitter,
             backoff=BACKOFF,
             now=work.now,
@@ -199,11 +191,6 @@ def _operation(work: UnitOfWork, operation_id: UUID) -> Operation:
     if operation is None:
         raise NotFoundError("operation", operation_id)
     return operation
-
-
-def _skips(work: UnitOfWork, queue: str) -> bool:
-    settings = work.get(QUEUE, queue_id(queue))
-    return settings is not None and settings.lanes is DeadJobPolicy.SKIP
 
 
 def _partition(new: NewJob) -> str:

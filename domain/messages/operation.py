@@ -58,15 +58,9 @@ class Operation(State, frozen=True, kw_only=True, gc=False):
     attempts_max: int = ATTEMPTS_MAX
     failures: int = 0
     error: str | None = None
-    failed_at: datetime | None = None
-    """Time of the last failure."""
-
-    run_at: datetime | None = None
-    """Time of the next attempt after a failure."""
-
-    duplicates: tuple[int, ...] = ()
-    """Indexes of items that existed already."""
-
+    failed_at: datetime | None = None  # Time of the last failure
+    run_at: datetime | None = None  # Time of the next attempt after a failure
+    duplicates: tuple[int, ...] = ()  # Indexes of items that existed already
     skipped: tuple[str, ...] = ()
     """Queues whose lanes continued without it: its position there is lost."""
 

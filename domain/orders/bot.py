@@ -24,24 +24,16 @@ NOT_REPORTED = "no report before the claim was due"
 class Bot(State, frozen=True, kw_only=True, gc=False):
     created_at: datetime
     updated_at: datetime
-    auto_claim: bool
-    """The server assigns the next order without a request."""
-
+    auto_claim: bool  # The server assigns the next order without a request
     completion: CompletionMode
     order_id: UUID | None = None
     claim_id: UUID | None = None
     failures_max: int = 0
     """Consecutive failed claims that take the bot out of service; 0 for no limit."""
 
-    failures: int = 0
-    """Consecutive failed claims; not counted without a limit."""
-
-    errors: tuple[str, ...] = ()
-    """The latest errors of those."""
-
-    dead_at: datetime | None = None
-    """Out of service since."""
-
+    failures: int = 0  # Consecutive failed claims; not counted without a limit
+    errors: tuple[str, ...] = ()  # The latest errors of those
+    dead_at: datetime | None = None  # Out of service since
     deleted_at: datetime | None = None
 
     class Created(Event, frozen=True, kw_only=True, gc=False):
@@ -49,8 +41,7 @@ class Bot(State, frozen=True, kw_only=True, gc=False):
         bot_id: UUID
         auto_claim: bool
         completion: CompletionMode
-        failures_max: int = 0
-        """0 for bots created before the limit existed."""
+        failures_max: int = 0  # 0 for bots created before the limit existed
 
     class Configured(EventWithReason, frozen=True, kw_only=True, gc=False):
         """A new limit resets the count."""

@@ -9,11 +9,8 @@ from msgspec import Struct
 
 
 class CompletionMode(StrEnum):
-    TIMER = "timer"
-    """The server completes the order at the due time."""
-
-    ACK = "ack"
-    """The bot must report by the due time, or the claim expires."""
+    TIMER = "timer"  # The server completes the order at the due time
+    ACK = "ack"  # The bot must report by the due time, or the claim expires
 
 
 class ReleaseReason(StrEnum):
@@ -30,14 +27,9 @@ class ReleaseReason(StrEnum):
 
 
 class CompletedVia(StrEnum):
-    TIMER = "timer"
-    """The server's timer, at the due time or, after an outage, as soon as possible."""
-
-    CALLBACK = "callback"
-    """A signed callback of an external scheduler."""
-
-    REPORT = "report"
-    """The bot, or an operator on its behalf."""
+    TIMER = "timer"  # The server's timer, at the due time or, after an outage, as soon as possible
+    CALLBACK = "callback"  # A signed callback of an external scheduler
+    REPORT = "report"  # The bot, or an operator on its behalf
 
 
 class OrderClaim(Struct, frozen=True, gc=False):

@@ -30,6 +30,24 @@ ORDER_NUMBERS = "order_numbers"
 ATTEMPTS_MAX = 3
 
 
+class OrderCommand(Struct, frozen=True, kw_only=True, gc=False):
+    order_id: UUID
+    because: str | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(lock=((ORDER, self.order_id),))
+
+
+class BotCommand(Struct, frozen=True, kw_only=True, gc=False):
+    bot_id: UUID
+    because: str | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(lock=((BOT, self.bot_id),))
+
+
 class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
     order_id: UUID
     kind: OrderKind
@@ -75,17 +93,11 @@ class CreateBot(Struct, frozen=True, kw_only=True, gc=False):
         return work.record(BOT, self.bot_id, created)
 
 
-class ConfigureBot(Struct, frozen=True, kw_only=True, gc=False):
+class ConfigureBot(BotCommand, frozen=True, kw_only=True, gc=False):
     """Changes a bot's failure limit. An unchanged limit is not recorded, because the event would
     reset the count."""
 
-    bot_id: UUID
     failures_max: int
-    because: str | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(lock=((BOT, self.bot_id),))
 
     def decide(self, work: UnitOfWork) -> Bot:
         bot = _bot(work, self.bot_id)
@@ -97,14 +109,7 @@ class ConfigureBot(Struct, frozen=True, kw_only=True, gc=False):
         return work.record(BOT, bot.id, configured)
 
 
-class RestoreBot(Struct, frozen=True, kw_only=True, gc=False):
-    bot_id: UUID
-    because: str | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(lock=((BOT, self.bot_id),))
-
+class RestoreBot(BotCommand, frozen=True, kw_only=True, gc=False):
     def decide(self, work: UnitOfWork) -> Bot:
         bot = _bot(work, self.bot_id)
         return work.record(BOT, bot.id, bots.restore(bot, because=self.because, now=work.now))
@@ -177,10 +182,8 @@ class CompleteOrder(Struct, frozen=True, kw_only=True, gc=False):
     order_id: UUID
     via: CompletedVia
     claim_id: UUID | None = None
-    if_due: bool = False
-    """Refuse before the due time, whatever the caller's clock says."""
-    bot_id: UUID | None = None
-    """The bot with the claim, if known: saves a lookup."""
+    if_due: bool = False  # Refuse before the due time, whatever the caller's clock says
+    bot_id: UUID | None = None  # The bot with the claim, if known: saves a lookup
 
     @property
     def needs(self) -> Needs:
@@ -202,8 +205,7 @@ class FailOrder(Struct, frozen=True, kw_only=True, gc=False):
     claim_id: UUID
     error: str
     retryable: bool
-    bot_id: UUID | None = None
-    """The bot with the claim, if known: saves a lookup."""
+    bot_id: UUID | None = None  # The bot with the claim, if known: saves a lookup
 
     @property
     def needs(self) -> Needs:
@@ -249,11 +251,8 @@ class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
         return _release(work, order, _bot(work, claim.bot_id), self.reason, self.because)
 
 
-class ReleaseBot(Struct, frozen=True, kw_only=True, gc=False):
+class ReleaseBot(BotCommand, frozen=True, kw_only=True, gc=False):
     """Ends the bot's claim; an idle bot is left alone."""
-
-    bot_id: UUID
-    because: str | None = None
 
     @property
     def needs(self) -> Needs:
@@ -267,10 +266,7 @@ class ReleaseBot(Struct, frozen=True, kw_only=True, gc=False):
         return _bot(work, self.bot_id)
 
 
-class DeleteOrder(Struct, frozen=True, kw_only=True, gc=False):
-    order_id: UUID
-    because: str | None = None
-
+class DeleteOrder(OrderCommand, frozen=True, kw_only=True, gc=False):
     @property
     def needs(self) -> Needs:
         return Needs(lock=((ORDER, self.order_id),), lock_related=((BOT, self.order_id),))
@@ -279,28 +275,14 @@ class DeleteOrder(Struct, frozen=True, kw_only=True, gc=False):
         return _delete_order(work, _order(work, self.order_id), self.because)
 
 
-class RestoreOrder(Struct, frozen=True, kw_only=True, gc=False):
-    order_id: UUID
-    because: str | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(lock=((ORDER, self.order_id),))
-
+class RestoreOrder(OrderCommand, frozen=True, kw_only=True, gc=False):
     def decide(self, work: UnitOfWork) -> Order:
         order = _order(work, self.order_id)
         restored = orders.restore(order, because=self.because, now=work.now)
         return work.record(ORDER, order.id, restored)
 
 
-class RequeueOrder(Struct, frozen=True, kw_only=True, gc=False):
-    order_id: UUID
-    because: str | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(lock=((ORDER, self.order_id),))
-
+class RequeueOrder(OrderCommand, frozen=True, kw_only=True, gc=False):
     def decide(self, work: UnitOfWork) -> Order:
         order = _order(work, self.order_id)
         requeued = orders.requeue(order, because=self.because, now=work.now)
@@ -316,9 +298,7 @@ class ClearOrders(Struct, frozen=True, kw_only=True, gc=False):
     """Deletes every unfinished order and the given complete ones, and frees all bots."""
 
     complete: Sequence[UUID] = ()
-    further_count: int = 0
-    """Complete orders that later commands will clear."""
-
+    further_count: int = 0  # Complete orders that later commands will clear
     because: str | None = None
 
     @property
@@ -347,12 +327,10 @@ class ClearCompleteOrders(Struct, frozen=True, kw_only=True, gc=False):
         return _delete_complete(work, self.complete, self.because)
 
 
-class DeleteBot(Struct, frozen=True, kw_only=True, gc=False):
+class DeleteBot(BotCommand, frozen=True, kw_only=True, gc=False):
     """Deletes the bot and returns its order to its position, in one transaction."""
 
-    bot_id: UUID
     only_if_idle: bool = False
-    because: str | None = None
 
     @property
     def needs(self) -> Needs:

@@ -48,17 +48,14 @@ class Order(State, frozen=True, kw_only=True, gc=False):
     created_at: datetime
     updated_at: datetime
     user_id: str | None = None
-    claim: OrderClaim | None = None
-    """The current claim; None once complete."""
-
+    claim: OrderClaim | None = None  # The current claim; None once complete
     completed_at: datetime | None = None
     completed_under: OrderClaim | None = None
     """The claim that completed the order, to show which bot cooked it."""
 
     deleted_at: datetime | None = None
     error: str | None = None
-    owner: str | None = None
-    """The restaurant or API key that created it; None in open mode."""
+    owner: str | None = None  # The restaurant or API key that created it; None in open mode
 
     class Created(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.created"
@@ -76,11 +73,8 @@ class Order(State, frozen=True, kw_only=True, gc=False):
         due_at: datetime
         mode: CompletionMode
         attempt: int
-        aged: bool = False
-        """Claimed before a VIP order, because it had waited for the aging time."""
-
-        assigned: bool = False
-        """Given to this bot by an operator, regardless of urgency."""
+        aged: bool = False  # Claimed before a VIP order, because it had waited for the aging time
+        assigned: bool = False  # Given to this bot by an operator, regardless of urgency
 
     class Completed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.completed"

@@ -22,19 +22,20 @@ class PutResult(Struct, frozen=True, gc=False):
     is_new: bool
 
 
-class PutSchedule(Struct, frozen=True, kw_only=True, gc=False):
-    """Creates the schedule or replaces its plan."""
-
+class ScheduleCommand(Struct, frozen=True, gc=False):
     name: str
-    plan: Plan
-    paused: bool | UnsetType = UNSET
-    """If unset: unchanged, or not paused if new."""
-
-    because: str | None = None
 
     @property
     def needs(self) -> Needs:
-        return _needs(self.name)
+        return Needs(lock=((SCHEDULE, schedule_id(self.name)),))
+
+
+class PutSchedule(ScheduleCommand, frozen=True, kw_only=True, gc=False):
+    """Creates the schedule or replaces its plan."""
+
+    plan: Plan
+    paused: bool | UnsetType = UNSET  # If unset: unchanged, or not paused if new
+    because: str | None = None
 
     def decide(self, work: UnitOfWork) -> PutResult:
         before = work.get(SCHEDULE, schedule_id(self.name))
@@ -47,10 +48,9 @@ class PutSchedule(Struct, frozen=True, kw_only=True, gc=False):
         return PutResult(_record(work, schedule_id(self.name), created), is_new=True)
 
 
-class ChangeSchedule(Struct, frozen=True, kw_only=True, gc=False):
+class ChangeSchedule(ScheduleCommand, frozen=True, kw_only=True, gc=False):
     """Fields left unset do not change."""
 
-    name: str
     cron: str | UnsetType = UNSET
     time_zone: str | UnsetType = UNSET
     missed_runs: MissedRuns | UnsetType = UNSET
@@ -58,10 +58,6 @@ class ChangeSchedule(Struct, frozen=True, kw_only=True, gc=False):
     job: JobTemplate | UnsetType = UNSET
     paused: bool | UnsetType = UNSET
     because: str | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return _needs(self.name)
 
     def decide(self, work: UnitOfWork) -> Schedule:
         schedule = _schedule(work, self.name)
@@ -77,13 +73,8 @@ class ChangeSchedule(Struct, frozen=True, kw_only=True, gc=False):
         return _set_paused(work, after, self.paused, self.because)
 
 
-class DeleteSchedule(Struct, frozen=True, gc=False):
-    name: str
+class DeleteSchedule(ScheduleCommand, frozen=True, gc=False):
     because: str | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return _needs(self.name)
 
     def decide(self, work: UnitOfWork) -> Schedule:
         schedule = _schedule(work, self.name)
@@ -91,15 +82,14 @@ class DeleteSchedule(Struct, frozen=True, gc=False):
         return _record(work, schedule.id, deleted)
 
 
-class FireSchedule(Struct, frozen=True, kw_only=True, gc=False):
+class FireSchedule(ScheduleCommand, frozen=True, kw_only=True, gc=False):
     """Fires a due schedule and creates its jobs in one transaction."""
 
-    name: str
     runs_max: int = 1
 
     @property
     def needs(self) -> Needs:
-        lock = _needs(self.name).lock
+        lock = super().needs.lock
         return Needs(lock=lock, next_numbers=((JOB_NUMBERS, self.runs_max),))
 
     def decide(self, work: UnitOfWork) -> Schedule:
@@ -110,10 +100,6 @@ class FireSchedule(Struct, frozen=True, kw_only=True, gc=False):
             if isinstance(event, Schedule.Fired):
                 CreateJobs([job.job(event.job_id)]).decide(work)
         return schedule
-
-
-def _needs(name: str) -> Needs:
-    return Needs(lock=((SCHEDULE, schedule_id(name)),))
 
 
 def _schedule(work: UnitOfWork, name: str) -> Schedule:

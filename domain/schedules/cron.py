@@ -22,8 +22,6 @@ _SECOND = timedelta(seconds=1)
 
 
 class Cron(Struct, frozen=True, gc=False):
-    """A cron expression of five fields and its time zone."""
-
     expression: str
     time_zone: str
 

@@ -29,16 +29,11 @@ class MissedRuns(StrEnum):
     """Policy for slots that were not fired in time."""
 
     SKIP = "skip"
-    ONCE = "once"
-    """One run for all, at the last slot."""
-
-    ALL = "all"
-    """One run for each, back to `catch_up_seconds`."""
+    ONCE = "once"  # One run for all, at the last slot
+    ALL = "all"  # One run for each, back to `catch_up_seconds`
 
 
 class Plan(Struct, frozen=True, kw_only=True, gc=False):
-    """The settings of a schedule."""
-
     cron: str
     time_zone: str
     missed_runs: MissedRuns
@@ -56,12 +51,8 @@ class Schedule(State, frozen=True, kw_only=True, gc=False):
     paused: bool
     created_at: datetime
     updated_at: datetime
-    next_run_at: datetime | None
-    """None while paused, or if never due again."""
-
+    next_run_at: datetime | None  # None while paused, or if never due again
     last_run_at: datetime | None = None
-    """The last fired slot."""
-
     deleted: bool = False
 
     class Created(Event, frozen=True, kw_only=True, gc=False):

@@ -34,14 +34,9 @@ from daybook.domain.tickets.ticket import TICKET, Guest, NoShowVia, Ticket, Tick
 
 
 class TicketResult(Struct, frozen=True, gc=False):
-    """The ticket after a command."""
-
     ticket: Ticket
-    restaurant: Restaurant
-    """The restaurant whose waitlist it is on."""
-
-    was: TicketStatus | None = None
-    """Status before the command; None for a new ticket."""
+    restaurant: Restaurant  # The restaurant whose waitlist it is on
+    was: TicketStatus | None = None  # Status before the command; None for a new ticket
 
 
 class OpenedRestaurant(Struct, frozen=True, gc=False):
@@ -49,15 +44,26 @@ class OpenedRestaurant(Struct, frozen=True, gc=False):
     is_new: bool
 
 
-class OpenRestaurant(Struct, frozen=True, kw_only=True, gc=False):
-    """Idempotent; refuses a different profile under an existing slug."""
-
+class RestaurantCommand(Struct, frozen=True, kw_only=True, gc=False):
     slug: str
-    profile: Profile
 
     @property
     def needs(self) -> Needs:
-        return _needs(self.slug)
+        return Needs(lock=((RESTAURANT, restaurant_id(self.slug)),))
+
+
+class TicketCommand(RestaurantCommand, frozen=True, kw_only=True, gc=False):
+    ticket_id: UUID
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(lock=((RESTAURANT, restaurant_id(self.slug)), (TICKET, self.ticket_id)))
+
+
+class OpenRestaurant(RestaurantCommand, frozen=True, kw_only=True, gc=False):
+    """Idempotent; refuses a different profile under an existing slug."""
+
+    profile: Profile
 
     def decide(self, work: UnitOfWork) -> OpenedRestaurant:
         existing = work.get(RESTAURANT, restaurant_id(self.slug))
@@ -69,20 +75,15 @@ class OpenRestaurant(Struct, frozen=True, kw_only=True, gc=False):
         return OpenedRestaurant(existing, False)
 
 
-class ChangeRestaurant(Struct, frozen=True, kw_only=True, gc=False):
+class ChangeRestaurant(RestaurantCommand, frozen=True, kw_only=True, gc=False):
     """Fields left unset do not change."""
 
-    slug: str
     name: str | UnsetType = UNSET
     token_prefix: str | UnsetType = UNSET
     minutes_per_party: float | UnsetType = UNSET
     reset: Reset | UnsetType = UNSET
     time_zone: str | UnsetType = UNSET
     no_show_seconds: float | UnsetType | None = UNSET
-
-    @property
-    def needs(self) -> Needs:
-        return _needs(self.slug)
 
     def decide(self, work: UnitOfWork) -> Restaurant:
         restaurant = _restaurant(work, self.slug)
@@ -94,19 +95,14 @@ class ChangeRestaurant(Struct, frozen=True, kw_only=True, gc=False):
         return restaurant
 
 
-class JoinLine(Struct, frozen=True, kw_only=True, gc=False):
+class JoinLine(RestaurantCommand, frozen=True, kw_only=True, gc=False):
     """Adds a guest at the end of the waitlist."""
 
-    slug: str
     ticket_id: UUID
     guest: Guest
     party_size: int
     seating_type: str | None = None
     hourly_max: int | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return _needs(self.slug)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
         restaurant = _restaurant(work, self.slug)
@@ -155,30 +151,18 @@ class CallNext(Struct, frozen=True, kw_only=True, gc=False):
         return _call(work, restaurant, first, self.desk, out_of_turn=False)
 
 
-class CallTicket(Struct, frozen=True, kw_only=True, gc=False):
+class CallTicket(TicketCommand, frozen=True, kw_only=True, gc=False):
     """Calls a guest of the desk's choice."""
 
-    slug: str
-    ticket_id: UUID
     desk: str | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return _needs(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
         restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)
         return _call(work, restaurant, ticket, self.desk, out_of_turn=True)
 
 
-class RecallTicket(Struct, frozen=True, kw_only=True, gc=False):
-    slug: str
-    ticket_id: UUID
+class RecallTicket(TicketCommand, frozen=True, kw_only=True, gc=False):
     desk: str | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return _needs(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
         restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)
@@ -187,29 +171,16 @@ class RecallTicket(Struct, frozen=True, kw_only=True, gc=False):
         return _record(work, restaurant, ticket, recalled)
 
 
-class SeatTicket(Struct, frozen=True, kw_only=True, gc=False):
-    slug: str
-    ticket_id: UUID
-
-    @property
-    def needs(self) -> Needs:
-        return _needs(self.slug, self.ticket_id)
-
+class SeatTicket(TicketCommand, frozen=True, kw_only=True, gc=False):
     def decide(self, work: UnitOfWork) -> TicketResult:
         restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)
         return _record(work, restaurant, ticket, tickets.seat(ticket, now=work.now))
 
 
-class MarkNoShow(Struct, frozen=True, kw_only=True, gc=False):
-    slug: str
-    ticket_id: UUID
+class MarkNoShow(TicketCommand, frozen=True, kw_only=True, gc=False):
     via: NoShowVia = NoShowVia.DESK
     due_at: datetime | None = None
     """End of the elapsed grace period, as the caller measured it; None compares with the clock."""
-
-    @property
-    def needs(self) -> Needs:
-        return _needs(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
         restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)
@@ -217,15 +188,8 @@ class MarkNoShow(Struct, frozen=True, kw_only=True, gc=False):
         return _record(work, restaurant, ticket, missed)
 
 
-class ReturnTicket(Struct, frozen=True, kw_only=True, gc=False):
+class ReturnTicket(TicketCommand, frozen=True, kw_only=True, gc=False):
     """Returns the guest to their former position: the waitlist is ordered by number."""
-
-    slug: str
-    ticket_id: UUID
-
-    @property
-    def needs(self) -> Needs:
-        return _needs(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
         restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)
@@ -236,14 +200,8 @@ class ReturnTicket(Struct, frozen=True, kw_only=True, gc=False):
         return _record(work, restaurant, ticket, returned)
 
 
-class CancelTicket(Struct, frozen=True, kw_only=True, gc=False):
-    slug: str
-    ticket_id: UUID
+class CancelTicket(TicketCommand, frozen=True, kw_only=True, gc=False):
     reason: str | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return _needs(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
         restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)
@@ -252,11 +210,9 @@ class CancelTicket(Struct, frozen=True, kw_only=True, gc=False):
         return _record(work, restaurant, ticket, cancelled)
 
 
-class TransferTicket(Struct, frozen=True, kw_only=True, gc=False):
+class TransferTicket(TicketCommand, frozen=True, kw_only=True, gc=False):
     """Moves the guest to the end of another waitlist. The ticket stays, with a new token."""
 
-    slug: str
-    ticket_id: UUID
     to_slug: str
 
     @property
@@ -286,11 +242,6 @@ class TransferTicket(Struct, frozen=True, kw_only=True, gc=False):
             estimate=estimate,
         )
         return _record(work, _restaurant(work, self.to_slug), ticket, transferred)
-
-
-def _needs(slug: str, ticket_id: UUID | None = None) -> Needs:
-    lock = (RESTAURANT, restaurant_id(slug))
-    return Needs(lock=(lock,) if ticket_id is None else (lock, (TICKET, ticket_id)))
 
 
 def _restaurant(work: UnitOfWork, slug: str) -> Restaurant:

@@ -49,8 +49,7 @@ class EraseSubject(Struct, frozen=True, kw_only=True, gc=False):
 
     subject_id: UUID
     reason: str
-    has_key: bool
-    """Whether the key store has a key of the subject."""
+    has_key: bool  # Whether the key store has a key of the subject
 
     @property
     def needs(self) -> Needs:

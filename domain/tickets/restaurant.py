@@ -35,15 +35,12 @@ class Reset(StrEnum):
 
 
 class Profile(Struct, frozen=True, kw_only=True, gc=False):
-    """The settings of a restaurant."""
-
     name: str
     token_prefix: str
     minutes_per_party: float
     reset: Reset
     time_zone: str
-    no_show_seconds: float | None
-    """Grace period after a call; None for unlimited."""
+    no_show_seconds: float | None  # Grace period after a call; None for unlimited
 
 
 class Wait(Struct, frozen=True, gc=False):
@@ -54,13 +51,9 @@ class Wait(Struct, frozen=True, gc=False):
 class Token(Struct, frozen=True, kw_only=True, gc=False):
     """A position on the waitlist and its number."""
 
-    place: int
-    """Counts every guest who ever joined and orders the waitlist. Never reset."""
-
+    place: int  # Counts every guest who ever joined and orders the waitlist. Never reset.
     sequence: int
-    service_day: date | None
-    """The day of the number; None without a daily reset."""
-
+    service_day: date | None  # The day of the number; None without a daily reset
     number: str
 
 
@@ -76,21 +69,12 @@ class Restaurant(State, frozen=True, kw_only=True, gc=False):
     profile: Profile
     created_at: datetime
     updated_at: datetime
-    issued_count: int = 0
-    """The last position given."""
-
-    sequence: int = 0
-    """The last number without a day."""
-
-    service_day: date | None = None
-    """The last day with numbers of its own."""
-
-    day_sequence: int = 0
-    """The last number of that day."""
-
+    issued_count: int = 0  # The last position given
+    sequence: int = 0  # The last number without a day
+    service_day: date | None = None  # The last day with numbers of its own
+    day_sequence: int = 0  # The last number of that day
     waiting_count: int = 0
-    last_calls: tuple[Call, ...] = ()
-    """Newest first."""
+    last_calls: tuple[Call, ...] = ()  # Newest first
 
     class Opened(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "restaurant.opened"
@@ -169,7 +153,6 @@ def draw(restaurant: Restaurant, *, now: datetime) -> Token:
 
 
 def wait_at(position: int, minutes_per_party: float) -> Wait:
-    """Estimated wait at a position."""
     return Wait(
         minutes_low=floor((position - 1) * minutes_per_party * WAIT_LOW),
         minutes_high=ceil(position * minutes_per_party * WAIT_HIGH),

@@ -47,9 +47,7 @@ class Guest(Struct, frozen=True, kw_only=True, gc=False):
     """The guest, as far as the log may know."""
 
     subject_id: UUID
-    sealed: str
-    """Name and mobile number, encrypted under the subject's key."""
-
+    sealed: str  # Name and mobile number, encrypted under the subject's key
     pseudonym: str
     """Keyed hash of the mobile number: equal for equal numbers, useless without our key."""
 
@@ -61,30 +59,19 @@ class Ticket(State, frozen=True, kw_only=True, gc=False):
     party_size: int
     seating_type: str | None
     position_at_join: int
-    estimate: Wait
-    """As announced when the guest joined."""
-
+    estimate: Wait  # As announced when the guest joined
     status: TicketStatus
     created_at: datetime
     updated_at: datetime
-    calls_count: int = 0
-    """Rounds of calls; a recall belongs to its round."""
-
+    calls_count: int = 0  # Rounds of calls; a recall belongs to its round
     called_at: datetime | None = None
     recalled_at: datetime | None = None
-    due_at: datetime | None = None
-    """End of the grace period after a call."""
-
+    due_at: datetime | None = None  # End of the grace period after a call
     desk: str | None = None
-    """The desk of the last call."""
-
     returned_at: datetime | None = None
     transferred_at: datetime | None = None
-    came_from: UUID | None = None
-    """The previous restaurant, after a transfer."""
-
-    ended_at: datetime | None = None
-    """When the guest was seated, missed the call, or cancelled."""
+    came_from: UUID | None = None  # The previous restaurant, after a transfer
+    ended_at: datetime | None = None  # When the guest was seated, missed the call, or cancelled
 
     class Created(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "ticket.created"
@@ -109,8 +96,7 @@ class Ticket(State, frozen=True, kw_only=True, gc=False):
         round: int
         due_at: datetime | None
         desk: str | None = None
-        out_of_turn: bool = False
-        """Chosen by the desk instead of the order of the waitlist."""
+        out_of_turn: bool = False  # Chosen by the desk instead of the order of the waitlist
 
     class Recalled(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "ticket.recalled"

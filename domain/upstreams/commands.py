@@ -62,8 +62,6 @@ def _subject(record: UpstreamRecord) -> str:
 
 
 class ChangedRecord(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
-    """Payload of a job about a record."""
-
     stream: str
     record_id: str
     change: str
@@ -73,20 +71,12 @@ class ChangedRecord(Struct, frozen=True, kw_only=True, gc=False, rename="camel")
 
 class ImportPage(Struct, frozen=True, kw_only=True, gc=False):
     stream: str
-    version: int
-    """Of the upstream when the page was requested; 0 if it did not exist."""
-
-    poll: Poll
-    """As of that version."""
-
-    cursor: str | None
-    """Start of the next page."""
-
+    version: int  # Of the upstream when the page was requested; 0 if it did not exist
+    poll: Poll  # As of that version
+    cursor: str | None  # Start of the next page
     is_last: bool
     records_count: int
-    news: Sequence[FeedRecord]
-    """The page's records, possibly without those known to be unchanged."""
-
+    news: Sequence[FeedRecord]  # The page's records, possibly without those known to be unchanged
     job: RecordJob | None = None
 
     @property

@@ -25,8 +25,6 @@ _ORDERED: dict[re.Pattern[str], Callable[[str], Any]] = {
 
 
 class FeedRecord(Struct, frozen=True, kw_only=True, gc=False):
-    """A record as a page of the feed has it."""
-
     record_id: str
     revision: str
     deleted: bool
@@ -41,8 +39,7 @@ class UpstreamRecord(State, frozen=True, kw_only=True, gc=False):
     seen_at: datetime
     updated_at: datetime
     deleted: bool = False
-    vanished: bool = False
-    """Deleted because a full poll no longer found it."""
+    vanished: bool = False  # Deleted because a full poll no longer found it
 
     class Seen(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "upstream.seen"

@@ -39,38 +39,24 @@ class Overlap(Struct, frozen=True, gc=False):
 class Poll(Struct, frozen=True, kw_only=True, gc=False):
     """A poll in progress, which any process may continue."""
 
-    reconciles: bool
-    """Reads everything and reports the records that are gone."""
-
+    reconciles: bool  # Reads everything and reports the records that are gone
     began_at: datetime
-    cursor: str | None
-    """Start of its next page; None for the beginning."""
-
-    again_count: int
-    """Estimated records to re-read before new ones."""
-
+    cursor: str | None  # Start of its next page; None for the beginning
+    again_count: int  # Estimated records to re-read before new ones
     pages_count: int = 0
-    is_read: bool = False
-    """All pages are read; only deletions remain to be reported."""
+    is_read: bool = False  # All pages are read; only deletions remain to be reported
 
 
 class Upstream(State, frozen=True, kw_only=True, gc=False):
     name: str
     created_at: datetime
     updated_at: datetime
-    ordinal: int = 0
-    """Records read, not counting re-reads."""
-
+    ordinal: int = 0  # Records read, not counting re-reads
     marks: tuple[Mark, ...] = ()
     poll: Poll | None = None
-    polled_at: datetime | None = None
-    """Start of the last completed poll."""
-
-    reconciled_at: datetime | None = None
-    """Start of the last completed full poll."""
-
+    polled_at: datetime | None = None  # Start of the last completed poll
+    reconciled_at: datetime | None = None  # Start of the last completed full poll
     error: str | None = None
-    """The current polling error."""
 
     class PageRead(Event, frozen=True, kw_only=True, gc=False):
         """`poll` is the state after the page, `ordinal` the records read so far; `is_mark` adds a
@@ -95,11 +81,8 @@ class Upstream(State, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "upstream.poll_failed"
         name: str
         error: str
-        is_over: bool
-        """The poll is abandoned; the next starts over."""
-
-        forgets_marks: bool
-        """The next poll starts at the beginning of the feed."""
+        is_over: bool  # The poll is abandoned; the next starts over
+        forgets_marks: bool  # The next poll starts at the beginning of the feed
 
     @property
     def cursor(self) -> str | None:

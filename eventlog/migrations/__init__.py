@@ -1,1 +1,1 @@
-"""Numbered SQL files: the log's own tables."""
+"""Numbered SQL files for the log's own tables."""

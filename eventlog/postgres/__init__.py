@@ -1,1 +1,1 @@
-"""PostgreSQL: connections, pipelines, binary arrays and migrations."""
+"""PostgreSQL: connections, pipelines, binary arrays, migrations and the embedded server."""

@@ -1,8 +1,7 @@
-"""PostgreSQL arrays in binary form, packed at once.
+"""PostgreSQL arrays in binary format, packed column by column.
 
-Every batch hands a dozen columns to the server as arrays. psycopg's list dumper visits each
-item through a generic dumper (0.5 µs an item); packing a whole column takes 0.05 to 0.2 µs an
-item, which is a tenth of the time of a large batch.
+A batch sends a dozen columns as arrays. Packing a column takes 0.05 to 0.2 µs an item, psycopg's
+list dumper 0.5 µs; this saves 10 % of the time of a large batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +35,7 @@ class PackedArray(bytes):
 
     @classmethod
     def of(cls, items: Sequence[bytes], *, nulls: bool = False) -> "PackedArray":
-        """From items that have their length before them."""
+        """Packs items that begin with their length."""
         header = _HEADER.pack(1, nulls, cls.item_oid, len(items), 1)
         return cls(b"".join([header, *items]))
 
@@ -45,67 +44,45 @@ class PackedArray(bytes):
         return cls(_HEADER.pack(1, item is _NULL, cls.item_oid, count, 1) + item * count)
 
 
-class _Uuids(PackedArray):
-    oid, item_oid = 2951, 2950
+def _array_type(oid: int, item_oid: int) -> type[PackedArray]:
+    class Array(PackedArray):
+        pass
+
+    Array.oid, Array.item_oid = oid, item_oid
+    return Array
 
 
-class _Bigints(PackedArray):
-    oid, item_oid = 1016, 20
-
-
-class _Smallints(PackedArray):
-    oid, item_oid = 1005, 21
-
-
-class _Integers(PackedArray):
-    oid, item_oid = 1007, 23
-
-
-class _Doubles(PackedArray):
-    oid, item_oid = 1022, 701
-
-
-class _Booleans(PackedArray):
-    oid, item_oid = 1000, 16
-
-
-class _Texts(PackedArray):
-    oid, item_oid = 1009, 25
-
-
-class _Byteas(PackedArray):
-    oid, item_oid = 1001, 17
-
-
-class _Timestamps(PackedArray):
-    oid, item_oid = 1185, 1184
-
-
-class _Dates(PackedArray):
-    oid, item_oid = 1182, 1082
+_Uuids = _array_type(2951, 2950)
+_Bigints = _array_type(1016, 20)
+_Smallints = _array_type(1005, 21)
+_Integers = _array_type(1007, 23)
+_Doubles = _array_type(1022, 701)
+_Booleans = _array_type(1000, 16)
+_Texts = _array_type(1009, 25)
+_Byteas = _array_type(1001, 17)
+_Timestamps = _array_type(1185, 1184)
+_Dates = _array_type(1182, 1082)
 
 
 def unnested(arrays: str) -> str:
-    """What to select for a row of each place of the arrays: `names type, …` as parameters.
-
-    `FROM unnest(a, b)` says the same, but first stores each array away, a copy a row: with eight
-    columns that is an eighth of the time in which the log takes an event."""
+    """Returns the select list that unnests array parameters, given as `name type, …`. In contrast
+    `FROM unnest(a, b)` copies each array a row: with 8 columns 1/8 of the time of an append."""
     named = [array.split() for array in arrays.split(",")]
     return ",\n    ".join(f"unnest(%({name})b::{kind}[])" for name, kind in named)
 
 
-def _are_one(values: Sequence[object]) -> bool:
-    """Whether they are all the same. Most columns of a large batch are: its jobs are of one queue
-    and one type, claimed by one worker at one moment. To look is much cheaper than to pack."""
+def _all_equal(values: Sequence[object]) -> bool:
+    """Whether all values are equal, as in most columns of a large batch: one queue, one type, one
+    worker, one moment. Comparing is much cheaper than packing."""
     return len(values) > 1 and values[0] == values[-1] and values.count(values[0]) == len(values)
 
 
 def uuids(values: Sequence[UUID | None]) -> PackedArray:
-    if _are_one(values):
+    if _all_equal(values):
         return _Uuids.repeating(_uuid(values[0]), len(values))
     try:
-        # As `value.bytes`, which is a function written in Python, would do it. The type is ignored
-        # because a None is expected to fail here and is dealt with below.
+        # Inlines `value.bytes`, which is a Python function. The type is ignored because a None
+        # fails here and is handled below.
         packed = [value.int.to_bytes(16, "big") for value in values]  # type: ignore[union-attr]
     except AttributeError:
         return _Uuids.of([_uuid(value) for value in values], nulls=True)
@@ -154,7 +131,7 @@ def timestamps(values: Sequence[datetime | None]) -> PackedArray:
 def _packed(
     kind: type[PackedArray], packed: Callable[[V], bytes], values: Sequence[V]
 ) -> PackedArray:
-    if _are_one(values):
+    if _all_equal(values):
         return kind.repeating(packed(values[0]), len(values))
     return kind.of([packed(value) for value in values], nulls=None in values)
 
@@ -168,14 +145,13 @@ def _boolean(value: bool) -> bytes:
 
 
 def dates(values: Sequence[date | None]) -> PackedArray:
-    """On the wire, the days since the first of the year 2000."""
+    """Sends days since 2000-01-01."""
     return _integers(
         _Dates, "ii", 4, [None if day is None else (day - _FIRST_DAY).days for day in values]
     )
 
 
-# The texts of a batch are topics, statuses and actors, and its moments are mostly one: a few
-# values, over and over.
+# The texts of a batch are topics, statuses and actors, its times mostly equal: few distinct values.
 @lru_cache(maxsize=1024)
 def _text(value: str | None) -> bytes:
     if value is None:
@@ -186,15 +162,15 @@ def _text(value: str | None) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _timestamp(moment: datetime | None) -> bytes:
-    """On the wire, the microseconds since the year 2000."""
+    """Sends microseconds since 2000-01-01."""
     return _NULL if moment is None else _BIGINT(8, (moment - _EPOCH) // _MICROSECOND)
 
 
 def _integers(
     kind: type[PackedArray], code: str, width: int, values: Sequence[int | None]
 ) -> PackedArray:
-    """`code` is that of an item with its length before it."""
-    if _are_one(values):
+    """`code` is the struct format of an item after its length."""
+    if _all_equal(values):
         value = values[0]
         item = _NULL if value is None else pack(f">{code}", width, value)
         return kind.repeating(item, len(values))
@@ -208,18 +184,17 @@ def _integers(
 
 
 def register(context: AdaptContext) -> None:
-    """Teaches a connection (and only it) to send packed arrays."""
     for kind in PackedArray.__subclasses__():
         context.adapters.register_dumper(kind, _dumper(kind))
 
 
 @cache
 def _dumper(kind: type[PackedArray]) -> type[Dumper]:
-    """One class for all connections. A class is 20 kB that only the collector of cycles takes away,
-    which is spared: with ten for every connection, memory grew by 1 MB in five minutes."""
-    attributes = {"oid": kind.oid, "format": Format.BINARY, "dump": _as_it_is}
+    """One class for all connections: a class takes 20 kB, which only the rare cycle collection
+    frees. With ten classes for each connection, memory grew by 1 MB in five minutes."""
+    attributes = {"oid": kind.oid, "format": Format.BINARY, "dump": _dump_packed}
     return type(f"{kind.__name__}Dumper", (Dumper,), attributes)
 
 
-def _as_it_is(_dumper: Dumper, array: PackedArray) -> PackedArray:
+def _dump_packed(_dumper: Dumper, array: PackedArray) -> PackedArray:
     return array

@@ -1,4 +1,4 @@
-"""How the service connects: under its own role, in its own schema, with a limit on every wait."""
+"""Connections of the service: own role, own schema, and a timeout for every wait."""
 
 import os
 import select
@@ -16,45 +16,43 @@ from daybook.eventlog.postgres.connection_caches import drop_caches
 SCHEMA = "daybook"
 SERVICE_ROLE = "daybook_service"
 
-# What a connection that holds locks may wait for before the server ends it: a writer that was
-# paused inside its transaction stalls the others for these two seconds and no longer.
+# Timeouts limit the time that a writer holds locks: one that is paused inside its transaction
+# stalls the others for at most 2 seconds.
 _WRITER_OPTIONS = {
     "lock_timeout": "2s",
     "statement_timeout": "4s",
     "idle_in_transaction_session_timeout": "2s",
-    # A writer finds its rows by their keys. While a table is small the planner would rather read
-    # all of it; that took twice as long with some thousand rows, and the plan is kept as it grows.
+    # Force lookups by key. The planner prefers to scan small tables, which took twice as long with
+    # some thousand rows, and the cached plan stays as the table grows.
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_seqscan": "off",
-    # Row by row, a bitmap costs more than it saves.
+    # For single rows a bitmap costs more than it saves.
     "enable_bitmapscan": "off",
-    # Planned once and not for every execution: with the rest of these settings every plan follows
-    # the same indexes whatever it is given, and to make one took longer than to run it.
+    # Plan once: with these settings each plan uses the same indexes for all parameters, and
+    # planning took longer than execution.
     "plan_cache_mode": "force_generic_plan",
-    # Before PostgreSQL 18, what is not wanted is made to look so expensive that compiling pays.
+    # Before PostgreSQL 18 the costs of disabled plan nodes trigger JIT compilation.
     "jit": "off",
 }
-# Readers and followers work through large batches, so only idling is cut short.
+# Readers and followers process large batches, so their statements may take longer.
 _READER_OPTIONS = {
     "lock_timeout": "2s",
     "statement_timeout": "60s",
     "idle_in_transaction_session_timeout": "10s",
 }
-# A follower reads the log in its order and takes the first of what is there. The planner, who knows
-# little of the newest positions, would rather collect all that is left of the log and sort it, anew
-# for every batch.
+# A follower reads the next events in log order. Without current statistics of the newest positions,
+# the planner would fetch and sort the whole rest of the log for every batch.
 _FOLLOWER_OPTIONS = {
     **_READER_OPTIONS,
     "enable_bitmapscan": "off",
     "enable_seqscan": "off",
     "enable_sort": "off",
-    # What a follower writes, it can derive again; its cursor is lost and found together with it.
+    # A follower's writes can be derived again, and its cursor is lost together with them.
     "synchronous_commit": "off",
 }
-_OWNER_OPTIONS: dict[str, str] = {}
 
-_LINK: dict[str, str | int] = {
+_TRANSPORT_OPTIONS: dict[str, str | int] = {
     "connect_timeout": 3,
     "application_name": "daybook",
     "keepalives_idle": 5,
@@ -77,15 +75,14 @@ def follower_conninfo(conninfo: str) -> str:
 
 
 def relaxed_writer_conninfo(conninfo: str) -> str:
-    """For what is written before a command and counts only if that is committed: its own commit
-    need not wait for the disk, because that of the command, which comes later in the same WAL,
-    does."""
+    """For writes that count only if a later command commits: they need not wait for the disk,
+    because the command's commit flushes the same WAL."""
     return _conninfo(conninfo, SERVICE_ROLE, {**_WRITER_OPTIONS, "synchronous_commit": "off"})
 
 
 def owner_conninfo(conninfo: str) -> str:
-    """As the user of the connection string itself: for migrations only."""
-    return _conninfo(conninfo, None, _OWNER_OPTIONS)
+    """For migrations, import and setup, as the user of the connection string."""
+    return _conninfo(conninfo, None, {})
 
 
 def _conninfo(conninfo: str, role: str | None, chosen: dict[str, str]) -> str:
@@ -94,19 +91,17 @@ def _conninfo(conninfo: str, role: str | None, chosen: dict[str, str]) -> str:
         session["role"] = role
     given = psycopg.conninfo.conninfo_to_dict(conninfo)
     options = [str(given.pop("options", ""))] + [f"-c {k}={v}" for k, v in session.items()]
-    defaults = {key: value for key, value in _LINK.items() if key not in given}
+    defaults = {key: value for key, value in _TRANSPORT_OPTIONS.items() if key not in given}
     return make_conninfo(make_conninfo("", **given), **defaults, options=" ".join(options).strip())
 
 
 def cut_off(connection: AsyncConnection[TupleRow]) -> None:
-    """Ends the connection under the coroutine that waits on it, which then finds it lost.
-
-    Cancelling would make psycopg wait for the server's answer, which may never come.
-    """
+    """Shuts the socket down, so that the waiting coroutine finds the connection lost. Cancellation
+    would make psycopg wait for a response that may never come."""
     with suppress(OSError, psycopg.Error):
         duplicate = os.dup(connection.fileno())
-        with socket.socket(fileno=duplicate) as link:
-            link.shutdown(socket.SHUT_RDWR)
+        with socket.socket(fileno=duplicate) as connected:
+            connected.shutdown(socket.SHUT_RDWR)
 
 
 async def connect(conninfo: str) -> AsyncConnection[TupleRow]:
@@ -116,21 +111,18 @@ async def connect(conninfo: str) -> AsyncConnection[TupleRow]:
 
 
 async def configure(connection: AsyncConnection[TupleRow]) -> None:
-    """What every connection of ours knows; also for those that a pool makes."""
+    """Sets up a connection; also the `configure` callback of pools."""
     drop_caches()
     binary_arrays.register(connection)
-    # Every statement of ours is one of a few constants: prepare each at first use, keep them all.
+    # All statements are constants: prepare each at its first use and keep it.
     connection.prepare_threshold = 0
     connection.prepared_max = None
 
 
 async def check_connection(connection: AsyncConnection[TupleRow]) -> None:
-    """For pools, before they hand a connection out: raises an error if the server has hung up.
-
-    A server that goes says so and closes the socket, and hardly anybody else has something to say
-    on an idle one: to look takes no time, and only then is the server asked. The pool's own check
-    always asks, and takes two round trips for it.
-    """
+    """The `check` callback of pools: raises an error if the server has closed the connection. It
+    queries the server only if the idle socket is readable, as after a shutdown; the pool's own
+    check always takes two round trips."""
     idle = select.poll()
     idle.register(connection.fileno(), select.POLLIN)
     if idle.poll(0):

@@ -1,14 +1,12 @@
-"""How writers find rows by their keys, whatever the planner believes of a table.
+"""Index lookups that do not depend on table statistics.
 
-A live table that was empty when it was vacuumed is taken for empty until the next time. To join a
-batch with it by `=`, the planner then reads the table from end to end, in the order of its index,
-and for each of its rows the whole batch: a thousand times a thousand. So in writers' statements
-rows are either looked up in a subquery of their own, kept apart by OFFSET 0, or, where a statement
-changes the table itself, by a condition that no order of the table helps with.
-`tests/projections/test_plans.py` holds them to it.
+The planner takes a table that was empty at its last vacuum for empty. It would join a batch by `=`
+with a full index scan, and scan the batch for each row: 1,000 x 1,000. So writers' statements look
+rows up in a subquery with OFFSET 0; UPDATE and DELETE use a condition without a useful sort order.
+`tests/projections/test_plans.py` checks the plans.
 """
 
 
 def equals_by_key_lookup(column: str, value: str) -> str:
-    """That both are equal, for conditions of UPDATE and DELETE."""
+    """Returns an equality condition for UPDATE and DELETE."""
     return f"{column} BETWEEN {value} AND {value}"

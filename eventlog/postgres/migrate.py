@@ -1,7 +1,6 @@
-"""Brings a database's schema up to date: numbered SQL files, applied once, all or nothing.
+"""Migrations: numbered SQL files, each applied once, all in one transaction.
 
-Any number of processes may start at once on an empty database: the first takes an advisory
-lock and does it all in one transaction, the others wait and then find nothing left to do.
+An advisory lock makes concurrent runs safe: the first applies them, the others find nothing to do.
 """
 
 import re
@@ -18,7 +17,7 @@ from psycopg.rows import TupleRow
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.connections import SCHEMA, connect_in_thread, owner_conninfo
 
-# Any number will do, as long as it is ours: the bytes of "daybook".
+# The bytes of "daybook".
 MIGRATION_LOCK = 0x64617962_6F6F6B
 
 FIND_APPLIED = "SELECT name, digest FROM migrations"
@@ -44,7 +43,7 @@ class Migration(Struct, frozen=True):
 
 
 def migrations_in(packages: Sequence[ModuleType]) -> list[Migration]:
-    """The migrations of all packages, by number: numbers are unique across packages."""
+    """Returns the migrations of all packages by number, which is unique across packages."""
     found = [migration for package in packages for migration in _in_package(package)]
     return sorted(found, key=lambda migration: migration.name.partition("/")[2])
 
@@ -57,7 +56,7 @@ def _in_package(package: ModuleType) -> Iterator[Migration]:
 
 
 def migrate(conninfo: str, packages: Sequence[ModuleType]) -> list[str]:
-    """Applies what is missing and returns the names of what was applied."""
+    """Applies the missing migrations and returns their names."""
     wanted = migrations_in(packages)
     try:
         with connect_in_thread(owner_conninfo(conninfo)) as connection:
@@ -79,7 +78,6 @@ def _apply_missing(connection: Connection[TupleRow], wanted: list[Migration]) ->
     connection.execute(CREATE_MIGRATIONS)
     missing = _missing(_applied(connection), wanted)
     for migration in missing:
-        # The text is one of our own files, never anybody's input.
         connection.execute(migration.text.encode())
         connection.execute(RECORD_APPLIED, {"name": migration.name, "digest": migration.digest})
     return [migration.name for migration in missing]
@@ -93,8 +91,7 @@ def _applied(connection: Connection[TupleRow]) -> dict[str, str]:
 
 
 def _missing(applied: dict[str, str], wanted: list[Migration]) -> list[Migration]:
-    """A migration is identified by its digest: earlier versions recorded the same files under other
-    numbers."""
+    """Compares by digest, because earlier versions recorded the same files under other numbers."""
     names = {migration.name for migration in wanted}
     digests = {migration.digest for migration in wanted}
     layers = {_layer(name) for name in names}

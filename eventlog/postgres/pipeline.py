@@ -1,10 +1,8 @@
-"""A link: one connection in pipeline mode. A round trip is one write and one read, however many
-statements it has.
+"""One connection in pipeline mode: any number of statements in one round trip.
 
-It speaks to libpq through psycopg's own low-level interface. psycopg's cursors do much that a
-batch has no use for (they ask the event loop about the socket before every statement, convert
-queries and parameters each time), which took half of the committer's time. Here a statement is
-prepared at its first use, and its parameters are packed by whoever has them.
+It uses psycopg's low-level libpq interface, because cursors took half of the committer's time: they
+poll the socket and convert query and parameters for every statement. Here each statement is
+prepared at its first use, and callers pack the parameters.
 """
 
 import re
@@ -29,7 +27,7 @@ _PLACEHOLDER = re.compile(r"%\((\w+)\)b")
 
 
 class Statement:
-    """A query as the server wants it: prepared under a name, with numbered parameters."""
+    """A prepared statement with numbered parameters."""
 
     __slots__ = ("formats", "name", "parameters", "text")
 
@@ -42,7 +40,7 @@ class Statement:
 
 
 class PendingResult:
-    """What the server answers to one statement: there after the next `sync`."""
+    """The result of one statement, available after the next `sync`."""
 
     __slots__ = ("_transformer", "result")
 
@@ -51,7 +49,7 @@ class PendingResult:
         self.result: PGresult | None = None
 
     def rows(self) -> list[TupleRow]:
-        assert self.result is not None, "rows are there only after a sync"
+        assert self.result is not None, "rows are available only after a sync"
         self._transformer.set_pgresult(self.result, format=Format.BINARY)
         return self._transformer.load_rows(0, self.result.ntuples, tuple)
 
@@ -71,7 +69,7 @@ class Pipeline:
 
     @classmethod
     def on(cls, connection: Connection) -> Self:
-        """From here on the connection is this link's alone."""
+        """Takes over the connection, which must not be used otherwise afterwards."""
         connection.pgconn.enter_pipeline_mode()
         return cls(connection)
 
@@ -80,7 +78,7 @@ class Pipeline:
         return self.connection.closed
 
     def add(self, query: str, **parameters: Parameter) -> PendingResult:
-        """Adds one of our constant statements to the round trip that `sync` will make."""
+        """Adds a constant statement to the next round trip."""
         statement = self._statements.get(query) or self._prepare(query)
         packed = [_packed(parameters[name]) for name in statement.parameters]
         self._pgconn.send_query_prepared(
@@ -89,19 +87,19 @@ class Pipeline:
         return self._expect()
 
     def flush(self) -> None:
-        """Sends what was queued as far as the socket takes it now: the server begins, while more
-        is being packed for the same round trip."""
+        """Sends added statements as far as the socket accepts them without waiting, so that the
+        server starts while the caller packs more."""
         self._pgconn.flush()
 
     async def sync(self) -> None:
-        """Sends what was queued and waits for all the answers. The first error is raised."""
+        """Sends all added statements and waits for their results; raises the first error."""
         self._pgconn.pipeline_sync()
         self._expect()
         expected, self._expected = self._expected, []
         await self.connection.wait(self._exchange(expected))
 
     async def roll_back(self) -> None:
-        """After an error; also forgets all statements, in case it was about one of them."""
+        """Also discards all prepared statements, because one may have caused the error."""
         self._statements.clear()
         self._expected.clear()
         for command in (b"ROLLBACK", b"DEALLOCATE ALL"):
@@ -121,19 +119,18 @@ class Pipeline:
         return statement
 
     def _expect(self) -> PendingResult:
-        answer = PendingResult(self._transformer)
-        self._expected.append(answer)
-        return answer
+        pending = PendingResult(self._transformer)
+        self._expected.append(pending)
+        return pending
 
     def _exchange(self, expected: Sequence[PendingResult]) -> PQGen[None]:
-        """Writes at once, and waits for the socket only if that was not enough."""
         yield from send(self._pgconn)
         failed: PGresult | None = None
-        for answer in expected:
+        for pending in expected:
             results = yield from fetch_many(self._pgconn)
-            answer.result = results[-1]
-            if failed is None and answer.result.status == ExecStatus.FATAL_ERROR:
-                failed = answer.result
+            pending.result = results[-1]
+            if failed is None and pending.result.status == ExecStatus.FATAL_ERROR:
+                failed = pending.result
         if failed is not None:
             raise errors.error_from_result(failed)
 

@@ -1,1 +1,1 @@
-"""The read path: the settled horizon, followers, subscriptions and folds."""
+"""The read path: settled horizon, followers, subscriptions and folds."""

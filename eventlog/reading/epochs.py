@@ -1,11 +1,9 @@
-"""The epochs of the log: which life of which server a position was read in.
+"""Epochs of the log: they distinguish positions before a failover or restore from later ones.
 
-A crash keeps every position that was told. A failover to a standby that was behind does not, nor
-does a restore: the same positions are drawn again, for other events. Both begin a new timeline, or
-have another system identifier, and so a new epoch.
-
-A cursor that survived into a new epoch was written before it began, so everything up to that cursor
-is the same in both. That is where a client that comes from the old epoch goes on.
+A crash keeps every published position. A failover to a lagging standby or a restore does not: the
+same positions are drawn again for other events. Both start a new timeline or system identifier, and
+so a new epoch. A cursor found in a new epoch was written before it began, so the log up to that
+cursor is the same in both epochs; a client of the old epoch resumes there.
 """
 
 from weakref import WeakKeyDictionary
@@ -16,15 +14,15 @@ from psycopg.rows import TupleRow
 
 from daybook.eventlog.errors import StandbyError
 
-# The control file knows of a new timeline only after the next checkpoint; WAL is written on it at
-# once. A standby writes none.
+# The WAL file name has the new timeline at once, the control file only after the next checkpoint.
+# A standby writes no WAL.
 READ_EPOCH = """
 SELECT to_hex((SELECT system_identifier FROM pg_control_system())) || '.'
        || ltrim(substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8), '0')
 WHERE NOT pg_is_in_recovery()
 """
-# The first epoch begins with the log. Later ones begin where the furthest follower was; none of
-# them moves its cursor before the epoch stands here.
+# The first epoch begins with the log, later ones at the furthest follower's position. No follower
+# moves its cursor before its epoch is stored.
 BEGIN_EPOCH = """
 INSERT INTO log_epochs (number, epoch, position)
 SELECT coalesce((SELECT max(number) FROM log_epochs), 0) + 1, %(epoch)s,
@@ -36,8 +34,8 @@ SELECT coalesce((SELECT max(number) FROM log_epochs), 0) + 1, %(epoch)s,
 WHERE NOT EXISTS (SELECT FROM log_epochs WHERE epoch = %(epoch)s)
 ON CONFLICT DO NOTHING
 """
-# Where the log may first differ from that of the epoch, and where the last epoch began. Of an epoch
-# that is not known here, nothing is known to be the same.
+# Returns where the log may diverge from the given epoch's log, and where the last epoch began. An
+# unknown epoch shares no known position.
 FIND_COMMON = """
 SELECT (SELECT coalesce(max(notification_id), 0) FROM stored_events),
        (SELECT position FROM log_epochs ORDER BY number DESC LIMIT 1),
@@ -55,7 +53,7 @@ _epochs: "WeakKeyDictionary[Connection, str]" = WeakKeyDictionary()
 
 
 class LogPosition(Struct, frozen=True):
-    """A position of the log as it was told, and in which epoch; older clients do not know that."""
+    """A published position with its epoch, which older clients do not send."""
 
     position: int
     epoch: str | None = None
@@ -65,7 +63,7 @@ class LogPosition(Struct, frozen=True):
 
 
 async def epoch_of(connection: Connection) -> str:
-    """Of the server at the other end, which is asked once: a connection does not outlive it."""
+    """Returns the server's epoch, read once a connection; raises StandbyError on a standby."""
     known = _epochs.get(connection)
     if known is not None:
         return known
@@ -77,22 +75,21 @@ async def epoch_of(connection: Connection) -> str:
 
 
 async def enter_epoch(connection: Connection) -> str:
-    """Returns the log's epoch, and stores it if it is new. Callers go on to move a cursor or to
-    give positions to clients."""
+    """Returns the epoch and stores a new one; required before moving cursors or publishing."""
     epoch = await epoch_of(connection)
     await connection.execute(BEGIN_EPOCH, {"epoch": epoch})
     return epoch
 
 
-async def common_position(connection: Connection, place: LogPosition) -> int:
-    """From where on to read so that nothing is skipped: the place itself, or an earlier position if
-    the log is not the one that the place was told of, or ends before it."""
-    found = await connection.execute(FIND_COMMON, {"epoch": place.epoch})
+async def common_position(connection: Connection, client: LogPosition) -> int:
+    """Returns the position from which to read without skipping: the client's own, or an earlier one
+    if the log has diverged from the client's epoch or ends before it."""
+    found = await connection.execute(FIND_COMMON, {"epoch": client.epoch})
     ((newest, last_began, diverged, is_known),) = await found.fetchall()
     if not is_known:
         return 0
     if diverged is not None:
-        return int(min(place.position, diverged))
-    if place.position > newest:
+        return int(min(client.position, diverged))
+    if client.position > newest:
         return int(min(last_began or 0, newest))
-    return place.position
+    return client.position

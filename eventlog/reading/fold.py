@@ -1,4 +1,4 @@
-"""Aggregates as the log alone tells them: the fold of their events, up to a position or to now."""
+"""Folds aggregates from their events, up to a position or to the end of the log."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -19,15 +19,14 @@ ORDER BY originator_id, originator_version
 """
 
 OnUnreadable = Callable[[UUID, Exception], None]
-"""Is told of an aggregate that cannot be folded, and why."""
 
 
-def pass_over(_aggregate_id: UUID, _error: Exception) -> None:
-    """For lists, which go on without it: the doctor and `GET /api/quarantine` name it."""
+def skip_unreadable(_aggregate_id: UUID, _error: Exception) -> None:
+    """For lists, which omit the aggregate; the doctor and `GET /api/quarantine` name it."""
 
 
 def refuse_unreadable(aggregate_id: UUID, error: Exception) -> None:
-    """For a read of this one aggregate, which fails."""
+    """For reads of one aggregate, which fail."""
     raise UnreadableAggregateError(aggregate_id, f"{type(error).__name__}: {error}") from error
 
 
@@ -37,10 +36,9 @@ async def fold_histories(
     ids: Sequence[UUID],
     *,
     upto: int | None = None,
-    on_unreadable: OnUnreadable = pass_over,
+    on_unreadable: OnUnreadable = skip_unreadable,
 ) -> dict[UUID, Any]:
-    """The state of each of these aggregates; one that never existed, or cannot be read, is not
-    among them."""
+    """Returns the state of each aggregate, without those that never existed or cannot be read."""
     wanted = {"ids": list(ids), "upto": upto}
     rows = await connection.execute(READ_HISTORIES, wanted, binary=True)
     return fold_rows(mapper, await rows.fetchall(), on_unreadable)
@@ -49,9 +47,9 @@ async def fold_histories(
 def fold_rows(
     mapper: EventMapper,
     rows: Iterable[Sequence[Any]],
-    on_unreadable: OnUnreadable = pass_over,
+    on_unreadable: OnUnreadable = skip_unreadable,
 ) -> dict[UUID, Any]:
-    """From rows of aggregate, topic and state, those of each aggregate in their order."""
+    """Folds rows of aggregate, topic and state, which are in order within each aggregate."""
     states: dict[UUID, Any] = {}
     unreadable: set[UUID] = set()
     for aggregate_id, topic, state in rows:

@@ -1,9 +1,5 @@
-"""Followers: whatever is derived from the log by reading it in order, each event exactly once.
-
-A follower's effects, its cursor and the proof of what it processed are one transaction. The
-proof is a count and a hash chained over the positions: one row shows that nothing was skipped,
-repeated or reordered, however often it was killed.
-"""
+"""Followers read the log in order and apply each event to a projection exactly once: the effects,
+the cursor and its proof (see follower_proof) are written in one transaction."""
 
 import asyncio
 import logging
@@ -28,15 +24,18 @@ from daybook.eventlog.reading.skip_unreadable import apply_readable
 
 _log = logging.getLogger("daybook")
 
-WENT_BACK = "The cursor of %s was ahead of the log and went back from position %d to %d."
+REWOUND = (
+    "cursor of follower %s was ahead of the log, as after a failover or restore: "
+    "moved it back from position %d to %d, and later events are processed again"
+)
 
 BATCH_MAX = 2000
-# Without their states events are small, and larger batches are fewer.
+# Events without payload are small, so batches may be larger.
 LEAN_BATCH_MAX = 6000
 POLL_SECONDS = 1.0
-# The usual rest between two looks, when somebody waits for the result.
+# Usual pause between two reads of a projection that clients wait for.
 PAUSE_SECONDS = 0.015
-# While a writer is still at it, its end is awaited in steps of this length.
+# Interval of polls while an open write transaction holds back the horizon.
 SETTLING_SECONDS = 0.005
 
 REGISTER_FOLLOWER = """
@@ -44,7 +43,7 @@ INSERT INTO followers (name, position, count, digest)
 VALUES (%(name)s, 0, 0, '')
 ON CONFLICT (name) DO NOTHING
 """
-# The row lock is what keeps a second instance from applying the same events at the same time.
+# The row lock keeps a second instance from applying the same events concurrently.
 LOCK_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s FOR UPDATE"
 _SELECT_EVENTS = """
 SELECT notification_id, originator_id, originator_version, topic, state
@@ -69,8 +68,8 @@ SET position = %(position)s, count = %(count)s, digest = %(digest)s, epoch = %(e
     updated_at = clock_timestamp()
 WHERE name = %(name)s
 """
-# How old the first event is that a follower has not read, for whoever reads `followers`. Positions
-# say little: one second of jobs is tens of thousands of them, also for those who want no jobs.
+# Lag of a follower as the age of its first unread event. A lag in positions says little: one second
+# of jobs is tens of thousands of them, also for followers of other topics.
 UNREAD_SECONDS = """
 coalesce((
     SELECT extract(epoch FROM clock_timestamp() - recorded_at)::float8
@@ -80,7 +79,7 @@ coalesce((
     LIMIT 1
 ), 0)
 """
-# Followers that would skip events, since their positions are still to be drawn.
+# Followers that would skip events, because positions up to their cursor are still to be drawn.
 FIND_AHEAD = """
 SELECT name, position - CASE WHEN is_called THEN last_value ELSE 0 END
 FROM followers, stored_events_notification_id_seq
@@ -89,33 +88,29 @@ ORDER BY name
 """
 READ_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s"
 
-
 Apply = Callable[[AsyncConnection[TupleRow], Sequence[FollowedEvent]], Awaitable[None]]
 
 
 class Rebuildable(Protocol):
-    """What can be derived from the log anew. Its name is stored and never changes."""
+    """A read model that can be rebuilt from the log. Its name is stored and never changes."""
 
     name: str
+    # The events to follow; None for all.
     kinds: tuple[type[Event], ...] | None
-    """The events it wants; None for all of them."""
 
     async def apply(
         self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
     ) -> None:
-        """Runs inside a transaction of whoever derives it."""
+        """Runs inside the caller's transaction."""
 
 
 class Projection(Rebuildable, Protocol):
-    """What a follower keeps up to date: with a connection of the service's role."""
+    """A read model that a follower keeps up to date, under the service's role."""
 
+    # Whether `apply` reads the events' content. If not, a follower omits it; a rebuild may not.
     needs_payload: bool
-    """Whether it must know what the events say, or only what happened to what: then their states
-    are left out, as far as it follows. Whoever derives it anew may give them all the same."""
-
+    # Pause between two reads: under load it makes batches larger and leaves the CPU to writers.
     pause_seconds: float
-    """How long it rests between two looks: under load every commit rings, and resting makes
-    larger batches of them, and leaves the processor to those who write."""
 
 
 class Follower:
@@ -133,58 +128,57 @@ class Follower:
         usual_max = BATCH_MAX if projection.needs_payload else LEAN_BATCH_MAX
         self._batch_max = batch_max or usual_max
         self._horizon = Horizon()
+        # The end of the log when `catch_up` last set a goal, which it reaches before it sleeps.
         self._wanted_position = 0
-        """Where the log ended when it last began to look: so far it goes before it sleeps."""
-
         self._connection: AsyncConnection[TupleRow] | None = None
         self._epoch = ""
         self._stopping = False
         kinds = projection.kinds
         self._topics = None if kinds is None else mapper.topics_of(kinds)
-        self._hears = None if self._topics is None else mapper.aggregates_of(self._topics)
+        self._aggregates = None if self._topics is None else mapper.aggregates_of(self._topics)
         if projection.needs_payload:
             self._query = READ_EVENTS if kinds is None else READ_EVENTS_OF_TOPICS
         else:
             self._query = READ_WITHOUT_PAYLOAD if kinds is None else READ_WITHOUT_PAYLOAD_OF_TOPICS
 
     async def run(self, notifier: Notifier) -> None:
-        """Follows until it is stopped. A lost database is waited for."""
-        with notifier.listener(BACKGROUND_DELAY_SECONDS, kinds=self._hears) as wake:
+        """Follows until it is stopped; reconnects when the database is lost."""
+        with notifier.listener(BACKGROUND_DELAY_SECONDS, kinds=self._aggregates) as listener:
             while not self._stopping:
                 try:
                     await self.catch_up()
                 except (psycopg.Error, OSError, StandbyError):
                     await self.close()
                 await asyncio.sleep(self._projection.pause_seconds)
-                await self.rest(wake)
+                await self.rest(listener)
 
-    async def rest(self, wake: Listener) -> None:
-        """Until there may be more. Whatever rings while a writer is waited for is left in the bell:
-        it is a reason to look anew once what was wanted before is there."""
+    async def rest(self, listener: Listener) -> None:
+        """Waits until there may be more events. While settling it leaves wake-ups in the listener,
+        so that a new `catch_up` follows once the present goal is reached."""
         if self.is_settling:
             await asyncio.sleep(SETTLING_SECONDS)
         else:
-            await wake.wait(POLL_SECONDS)
+            await listener.wait(POLL_SECONDS)
 
     def stop(self) -> None:
-        """For whoever cancels `run`: a cancellation that meets a lost connection in psycopg comes
-        out as the loss, and would be outlived."""
+        """Must precede a cancellation of `run`, because psycopg may turn the cancellation into a
+        lost connection, which `run` survives."""
         self._stopping = True
 
     async def catch_up(self) -> int:
-        """Processes everything that is settled now; returns how many events that was."""
-        looks_anew = not self.is_settling
+        """Processes all settled events; returns their number."""
+        is_new_goal = not self.is_settling
         connection = await self._connected()
         horizon = await self._horizon.look(connection)
-        if looks_anew:
+        if is_new_goal:
             self._wanted_position = self._horizon.last_position
         total = 0
-        while count := await self._carefully(connection, horizon):
+        while count := await self._process_batch(connection, horizon):
             total += count
         return total
 
-    async def _carefully(self, connection: AsyncConnection[TupleRow], horizon: int) -> int:
-        """A batch that cannot be applied as a whole is applied without the events to blame."""
+    async def _process_batch(self, connection: AsyncConnection[TupleRow], horizon: int) -> int:
+        """If a batch cannot be applied as a whole, it is applied without its unreadable events."""
         try:
             return await self._step(connection, horizon, self._projection.apply)
         except (psycopg.OperationalError, OSError):
@@ -201,9 +195,8 @@ class Follower:
 
     @property
     def is_settling(self) -> bool:
-        """Whether events were there when it began to look that only wait for a writer to end.
-        Those that came later do not count: under load somebody is always writing, and whoever is
-        concerned by them is rung for."""
+        """Whether open write transactions hold back events up to the present goal. Later events do
+        not count: under load a transaction is always open, and its commit wakes the listener."""
         return self._connection is not None and not self._horizon.is_complete(self._wanted_position)
 
     async def close(self) -> None:
@@ -219,7 +212,7 @@ class Follower:
         return FollowerCursor(*(await found.fetchone() or ()))
 
     async def recompute(self, upto: int) -> FollowerCursor:
-        """What the cursor must say at a position, from the log alone."""
+        """Returns the cursor that the log implies at a position."""
         proof = await prove(await self._connected(), topics=self._topics, upto=upto)
         return FollowerCursor(upto, proof.count, proof.digest)
 
@@ -230,8 +223,7 @@ class Follower:
         return self._connection
 
     async def _connect(self) -> None:
-        """Nothing that is known of positions survives: the server may have lost some, or be another
-        one by now."""
+        """Discards all known positions: the server may have lost some, or be another one."""
         connection = await connect(self._conninfo)
         try:
             self._epoch = await enter_epoch(connection)
@@ -244,13 +236,12 @@ class Follower:
         self._connection = connection
 
     async def _rewind(self, connection: AsyncConnection[TupleRow]) -> None:
-        """A cursor never passes the newest event. A cursor that is ahead is left from before a
-        crash or a failover, or by an earlier version. It goes back to the last event that its proof
-        covers, so every later event is processed once."""
+        """Moves a cursor that is ahead of the newest event, after a crash, failover or upgrade,
+        back to the last event that its proof covers, so that no later event is skipped."""
         name = self._projection.name
         async with connection.transaction():
-            held = await connection.execute(LOCK_CURSOR, {"name": name}, binary=True)
-            ahead = FollowerCursor(*(await held.fetchone() or ()))
+            row = await connection.execute(LOCK_CURSOR, {"name": name}, binary=True)
+            ahead = FollowerCursor(*(await row.fetchone() or ()))
             ((newest,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
             if ahead.position <= newest:
                 return
@@ -258,13 +249,13 @@ class Follower:
             if (proof.count, proof.digest) != (ahead.count, ahead.digest):
                 raise CursorAheadError(name, ahead.position)
             await self._move(connection, proof)
-        _log.warning(WENT_BACK, name, ahead.position, proof.position)
+        _log.warning(REWOUND, name, ahead.position, proof.position)
 
     async def _step(self, connection: AsyncConnection[TupleRow], horizon: int, apply: Apply) -> int:
         name = self._projection.name
         async with connection.transaction():
-            held = await connection.execute(LOCK_CURSOR, {"name": name}, binary=True)
-            cursor = FollowerCursor(*(await held.fetchone() or ()))
+            row = await connection.execute(LOCK_CURSOR, {"name": name}, binary=True)
+            cursor = FollowerCursor(*(await row.fetchone() or ()))
             if cursor.position >= horizon:
                 return 0
             events = await self._read(connection, cursor.position, horizon)

@@ -1,8 +1,5 @@
-"""How far a follower is, and the proof of the events it has processed, from the log alone.
-
-The proof is a count and a hash chained over the positions: one row shows that nothing was skipped,
-repeated or reordered, however often the follower was killed.
-"""
+"""A follower's cursor with the proof of its processed events: a count and a hash chained over their
+positions. One row shows that no event was skipped, repeated or reordered, also after crashes."""
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
@@ -11,7 +8,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-# So many positions are hashed at a time.
+# Positions read at a time.
 PROVED_MAX = 50_000
 
 READ_POSITIONS = """
@@ -25,8 +22,6 @@ LIMIT %(limit)s
 
 
 class FollowerCursor(Struct, frozen=True):
-    """How far a follower is, and the proof of the events it has processed up to there."""
-
     position: int = 0
     count: int = 0
     digest: bytes = b""
@@ -46,8 +41,8 @@ async def prove(
     upto: int,
     count: int | None = None,
 ) -> FollowerCursor:
-    """The cursor of a follower that has processed that many events, or all, up to a position: it
-    stands at the last of them."""
+    """Returns the cursor of a follower that has processed the first `count` events, or all, up to
+    `upto`; its position is that of the last one."""
     proof = FollowerCursor()
     while left := PROVED_MAX if count is None else min(PROVED_MAX, count - proof.count):
         span = {"after": proof.position, "upto": upto, "limit": left, "topics": topics}

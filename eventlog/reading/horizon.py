@@ -1,21 +1,14 @@
-"""The settled horizon: up to where the log is complete, for ever.
+"""The settled horizon: the position up to which the log is complete for ever.
 
-Positions are drawn from a sequence before their transactions commit, so a reader that simply
-follows the largest position it saw skips whatever commits late. A position is settled when
-every transaction that may hold it, or a smaller one, has ended:
+A sequence draws positions before their transactions commit, so a reader that follows the largest
+visible position skips late commits. A position settles when all transactions that may hold it or a
+smaller one have ended: (1) read the last drawn position L; (2) then find the writers, that is the
+transactions with the lock that INSERT takes on the log before it draws a position; (3) once they
+have all ended, L is settled. Other long transactions hold nothing up.
 
-1. look which position was drawn last: L;
-2. after that, find the writers: every transaction that holds the lock that an INSERT takes on the
-   log, before it draws a position, and keeps until it ends;
-3. once all of them have ended, every event that will ever exist up to L is visible: L is settled.
-
-Only writers of this very log are waited for, so a stranger's long transaction holds nothing up.
-
-A sequence is not transactional: a crash loses the positions that were drawn since the last flush of
-WAL, and the sequence hands them out again. An event is different: its transaction is flushed before
-it becomes visible, and flushes every position drawn before. So the horizon ends at the newest
-visible event, however much further the sequence is. A look on one connection says nothing about the
-next connection, whose server may have crashed or failed over meanwhile.
+A crash loses positions drawn since the last WAL flush, and the sequence draws them again. A visible
+event has been flushed with all earlier positions, so the horizon ends at the newest visible event.
+A horizon is valid for one connection: the next server may have crashed or failed over.
 """
 
 from collections.abc import Iterable
@@ -31,8 +24,8 @@ Cursor = AsyncCursor[TupleRow]
 READ_LAST_POSITION = """
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM stored_events_notification_id_seq
 """
-# A waiting writer has drawn nothing yet, so only granted locks count. A prepared transaction
-# keeps its lock, and is found here like any other.
+# A writer that waits for its lock has drawn nothing, so only granted locks count. A prepared
+# transaction keeps its lock and is found too.
 FIND_WRITERS = """
 SELECT virtualtransaction
 FROM pg_locks
@@ -42,12 +35,11 @@ WHERE locktype = 'relation'
   AND mode = 'RowExclusiveLock'
   AND granted
 """
-# Read last: it includes every event that the ended writers made visible.
+# Read last, so that it includes the events of the writers that have ended.
 READ_NEWEST_POSITION = "SELECT coalesce(max(notification_id), 0) FROM stored_events"
-# A standby does not see the writers of its primary, and its sequences run ahead: it cannot tell
-# which positions are settled.
+# A standby cannot see its primary's writers, and its sequences run ahead.
 READ_ROLE = "SELECT pg_is_in_recovery()"
-# Age of the oldest writer's transaction, in seconds. No reader passes that writer until it ends.
+# Age in seconds of the oldest write transaction, which holds back the horizon.
 READ_HORIZON_AGE = """
 SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8
 FROM pg_locks JOIN pg_stat_activity USING (pid)
@@ -60,30 +52,24 @@ WHERE locktype = 'relation'
 
 
 class Horizon:
-    """Remembers the candidate L between two looks, and the writers that must end before L is
-    settled.
-
-    It belongs to one connection at a time: a look on another one starts anew.
-    """
+    """Keeps the candidate L and its writers between two looks; another connection resets it."""
 
     def __init__(self) -> None:
         self._connection: object = None
         self.reset()
 
     def reset(self) -> None:
+        # Every event up to here is visible, and no position up to here is drawn again.
         self.settled = 0
-        """Every event up to here is visible, and no position up to here is drawn again."""
-
+        # The last drawn position, as of the latest look.
         self.last_position = 0
-        """The position drawn last, as of the latest look."""
-
         self._complete = 0
         self._candidate = 0
         self._awaited: frozenset[str] = frozenset()
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a drawn position is not settled yet, so that another look is worth while."""
+        """Whether a drawn position is not settled yet."""
         return not self.is_complete(self._candidate)
 
     def is_complete(self, position: int) -> bool:
@@ -91,10 +77,9 @@ class Horizon:
         return self._complete >= position
 
     def observe(self, last_position: int, writers: Iterable[str], newest: int) -> int:
-        """Takes one look: the position drawn last, then the writers, then the newest visible event,
-        each read after the one before."""
+        """Evaluates one look, whose three values were read in the order of the parameters."""
         if last_position < self.last_position:
-            # A pooler kept this connection open while the server behind it crashed.
+            # The server crashed behind a pooler that kept this connection open.
             self.reset()
         self.last_position = last_position
         now_writing = frozenset(writers)
@@ -116,8 +101,8 @@ class Horizon:
         return await self._observe(last, writers, newest)
 
     async def look_step_by_step(self, connection: AsyncConnection[TupleRow]) -> int:
-        """Three round trips instead of one: for a session that others use in between, where a
-        pipeline would take their statements in."""
+        """Like `look`, in three round trips: a pipeline on a shared session would include the
+        statements of its other users."""
         await self._enter(connection)
         last = await connection.execute(READ_LAST_POSITION)
         writers = await connection.execute(FIND_WRITERS)

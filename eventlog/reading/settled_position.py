@@ -1,8 +1,7 @@
-"""How far the log is settled right now, for whoever reads it once and does not follow it.
+"""The settled position for one-time reads of the log.
 
-What was drawn when one asks is settled as soon as those who were writing then have ended, which is
-a matter of milliseconds. Were one of them to take his time, what followers have processed is
-settled in any case.
+Positions drawn before the call settle when the write transactions open at that time end, usually
+within milliseconds. After SETTLE_SECONDS_MAX the furthest follower's position is used instead.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from daybook.eventlog.reading.horizon import Horizon
 SETTLE_SECONDS_MAX = 0.5
 LOOK_SECONDS = 0.005
 
-# A cursor that an earlier version left ahead of the log says nothing about it.
+# Ignores a cursor that an earlier version left ahead of the log.
 READ_FOLLOWED = """
 SELECT least((SELECT coalesce(max(position), 0) FROM followers),
              (SELECT coalesce(max(notification_id), 0) FROM stored_events))

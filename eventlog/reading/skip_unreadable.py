@@ -1,4 +1,4 @@
-"""A projection goes on when one of its events cannot be read: without that event, and no other."""
+"""Lets a projection continue without the events that cannot be read, and only without those."""
 
 import logging
 from collections.abc import Sequence
@@ -24,10 +24,9 @@ Events = Sequence[FollowedEvent]
 async def apply_readable(
     connection: Connection, projection: "Rebuildable", events: Events, mapper: EventMapper
 ) -> list[str]:
-    """Applies the events inside a transaction; returns a sentence for each event left out.
-
-    It halves the batch until it finds the event that fails. If that event's aggregate can be read,
-    the projection has a defect, and its exception is raised."""
+    """Applies the events inside a transaction; returns a description of each event left out. It
+    bisects the batch to find the failing event. If that event's aggregate can be read, the
+    projection itself has a defect, and its exception is raised."""
     if not events:
         return []
     try:
@@ -42,16 +41,17 @@ async def apply_readable(
             fault = await examine(connection, mapper, events[0].originator_id)
             if fault is None:
                 raise
-            return [_told(projection, events[0], fault)]
+            return [_report(projection, events[0], fault)]
         middle = len(events) // 2
         left_out = await apply_readable(connection, projection, events[:middle], mapper)
         return left_out + await apply_readable(connection, projection, events[middle:], mapper)
     return []
 
 
-def _told(projection: "Rebuildable", event: FollowedEvent, fault: Fault) -> str:
+def _report(projection: "Rebuildable", event: FollowedEvent, fault: Fault) -> str:
     _log.error(
-        "%s goes on without the event at position %d: %s %s cannot be read (%s).",
+        "projection %s skipped the event at position %d: %s %s cannot be read (%s). "
+        "Run 'daybook quarantine list', then set the aggregate aside.",
         projection.name,
         event.position,
         fault.kind,

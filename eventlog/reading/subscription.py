@@ -1,4 +1,4 @@
-"""One subscriber of the log's tail: how far it is, and what waits for it."""
+"""One subscriber of the log's tail, with its position and its buffer."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,12 +7,12 @@ from typing import Protocol
 
 from msgspec import Struct
 
-# A subscriber that does not fetch what waits for it is let go: it can come back and read on.
+# A subscriber with more buffered events is disconnected; it can resume from its last event.
 WAITING_MAX = 10_000
 
 
 class SubscriptionEndedError(Exception):
-    """Nothing more will come; the sentence says why. Whoever subscribes anew misses nothing."""
+    """The message says why. A client that resubscribes from its last event misses nothing."""
 
 
 class Rendered(Struct, frozen=True, gc=False):
@@ -21,7 +21,7 @@ class Rendered(Struct, frozen=True, gc=False):
 
 
 class EventRange(Struct, frozen=True):
-    """A part of the log: its events, and up to where that is everything."""
+    """Events of the log, complete up to the position `upto`."""
 
     events: Sequence[Rendered]
     upto: int
@@ -30,22 +30,21 @@ class EventRange(Struct, frozen=True):
 class TailSource(Protocol):
     @property
     def position(self) -> int:
-        """Everything up to here is in the log to be read; what comes after it is offered."""
+        """Events up to here can be read; later ones are offered."""
 
     async def read(self, after: int) -> EventRange:
-        """A stretch from behind `after`, up to the position or as much as is read at once."""
+        """Returns the next page of events after `after`, up to `position`."""
 
 
 class Subscription:
     def __init__(self, source: TailSource) -> None:
         self.position = 0
+        # The position that the client requested, if it had to start earlier.
         self.requested: int | None = None
-        """From behind where it wanted to start, if the log is no longer the same up to there."""
-
         self._source = source
-        self._is_joined = False
-        self._waiting: list[Rendered] = []
-        self._bell = asyncio.Event()
+        self._is_live = False
+        self._buffer: list[Rendered] = []
+        self._woken = asyncio.Event()
         self._end: str | None = None
 
     def start(self, after: int, *, requested: int | None = None) -> None:
@@ -53,41 +52,41 @@ class Subscription:
         self.requested = None if requested == after else requested
 
     async def next(self, seconds: float) -> Sequence[Rendered]:
-        """What comes next; nothing, when nothing came for so long."""
-        while not self._is_joined and self._end is None:
-            # Between this look and being joined nobody else has a turn.
+        """Returns the next events, or none after `seconds` without any."""
+        while not self._is_live and self._end is None:
+            # No await between this check and joining, so no event can come in between.
             if self.position >= self._source.position:
-                self._is_joined = True
+                self._is_live = True
                 break
-            stretch = await self._source.read(self.position)
-            self.position = stretch.upto
-            if stretch.events:
-                return stretch.events
-        if not self._waiting and self._end is None:
-            # Not wait_for: Python 3.11's forgets a cancellation that comes together with the bell.
+            page = await self._source.read(self.position)
+            self.position = page.upto
+            if page.events:
+                return page.events
+        if not self._buffer and self._end is None:
+            # wait_for of Python 3.11 loses a cancellation that arrives together with the wake-up.
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._bell.wait()
+                    await self._woken.wait()
         return self._fetch()
 
     def offer(self, events: Sequence[Rendered]) -> None:
-        if not self._is_joined or self._end is not None:
+        if not self._is_live or self._end is not None:
             return
-        # A client knows more than this process has read yet if it was served by another before.
-        self._waiting += [event for event in events if event.position > self.position]
-        if len(self._waiting) > WAITING_MAX:
-            self._waiting.clear()
+        # A client that another process served before may be ahead of this process.
+        self._buffer += [event for event in events if event.position > self.position]
+        if len(self._buffer) > WAITING_MAX:
+            self._buffer.clear()
             self.end("You fell behind: come again with the id of the last event you have.")
-        elif self._waiting:
-            self._bell.set()
+        elif self._buffer:
+            self._woken.set()
 
     def end(self, why: str) -> None:
         self._end = self._end or why
-        self._bell.set()
+        self._woken.set()
 
     def _fetch(self) -> Sequence[Rendered]:
-        self._bell.clear()
-        fetched, self._waiting = self._waiting, []
+        self._woken.clear()
+        fetched, self._buffer = self._buffer, []
         if fetched:
             self.position = fetched[-1].position
         elif self._end is not None:

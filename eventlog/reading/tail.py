@@ -1,9 +1,8 @@
-"""The end of the log as it grows, read once and handed to any number of subscribers.
+"""The tail of the log, read and rendered once for any number of subscribers.
 
-One task looks at the settled horizon whenever it is woken, reads what is new and renders it once.
-A subscriber that comes from further back reads the log by itself until it has reached the task's
-position, and joins at that very moment: nothing can come in between, so nothing is missed and
-nothing comes twice. Without subscribers the log is not looked at.
+One task reads new events up to the settled horizon, only while there are subscribers. A subscriber
+with an older position reads pages until it reaches the task's position, and joins in the same step
+of the event loop, so it misses no event and gets none twice.
 """
 
 import asyncio
@@ -38,8 +37,8 @@ _log = logging.getLogger("daybook")
 READ_MAX = 500
 SUBSCRIPTIONS_MAX = 200
 START_SECONDS_MAX = 1.0
-# Under load every commit rings, and every event handed out wakes every subscriber. The first of
-# many goes out at once, the rest together after this time.
+# Under load every commit wakes the task. The first event goes out at once, later ones together
+# after this time.
 PAUSE_SECONDS = 0.02
 
 READ_RECORDED = """
@@ -52,17 +51,16 @@ LIMIT %(limit)s
 """
 
 ANOTHER_EPOCH = (
-    "The database has failed over, or was restored: come again with the id of the last event you "
-    "have, and be told what is different."
+    "The database has failed over or was restored: reconnect with the id of the last event you "
+    "have to resume from the last common position."
 )
-TOLD_OTHERWISE = (
-    "Streams were told the log up to position %s of epoch %s, and it now ends at %s of epoch %s: "
-    "they are ended, and read on from where both are the same."
+DIVERGED = (
+    "the log was published up to position %s of epoch %s and now ends at %s of epoch %s, as after "
+    "a failover or restore: ended all streams, and clients resume from the last common position"
 )
 
 Readers = AsyncConnectionPool[AsyncConnection[TupleRow]]
 Render = Callable[[AsyncConnection[TupleRow], Sequence[RecordedEvent]], Awaitable[Sequence[bytes]]]
-"""Makes of each event what is handed out, and may look up what else is to be told of it."""
 
 
 class TooManySubscriptionsError(Exception):
@@ -81,7 +79,7 @@ class Tail:
         notifier: Notifier,
         readers: Readers,
     ) -> None:
-        """`readers` serve those who come from further back; the task has its own connection."""
+        """`readers` serve subscribers with older positions; the task has its own connection."""
         self._conninfo = reader_conninfo(conninfo)
         self._mapper = mapper
         self._topics = mapper.topics_of(kinds)
@@ -93,34 +91,31 @@ class Tail:
         self._horizon = Horizon()
         self._position: int | None = None
         self._epoch: str | None = None
+        # Message of a StandbyError, which only the operator can resolve.
         self._standby: str | None = None
-        """Why there is nothing to be read, where that will not change by itself."""
-
-        self._placed = asyncio.Event()
+        self._started = asyncio.Event()
         self._closing = False
-        self._listening = ExitStack()
+        self._exit_stack = ExitStack()
 
     async def __aenter__(self) -> Self:
-        self._wake = self._listening.enter_context(self._notifier.listener())
+        self._listener = self._exit_stack.enter_context(self._notifier.listener())
         self._task = asyncio.create_task(self._run())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.end()
         await cancel_and_wait([self._task])
-        self._listening.close()
+        self._exit_stack.close()
         await self._disconnect()
 
     @property
     def position(self) -> int:
-        """Up to where the log has been handed out."""
-        assert self._position is not None, "nobody has subscribed"
+        assert self._position is not None, "no subscription has started"
         return self._position
 
     @property
     def epoch(self) -> str:
-        """Of the log that is handed out."""
-        assert self._epoch is not None, "nobody has subscribed"
+        assert self._epoch is not None, "no subscription has started"
         return self._epoch
 
     def log_position(self, position: int) -> LogPosition:
@@ -131,16 +126,15 @@ class Tail:
         return len(self._subscriptions)
 
     def end(self) -> None:
-        """Ends every subscription, now and for good: a server that stops waits for them."""
+        """Ends all subscriptions for good, because a stopping server waits for them."""
         self._closing = True
         for subscription in self._subscriptions:
             subscription.end("The service stops.")
 
     @asynccontextmanager
     async def subscription(self, after: LogPosition | None = None) -> AsyncIterator[Subscription]:
-        """Subscribes from behind a place, or from the present on. If the log has never reached the
-        place, or has lost it, the subscription starts at an earlier common position, and tells
-        the client so."""
+        """Subscribes to the events after a position, or to new events. If the log lacks the
+        position, the subscription starts at the last common one and keeps `requested`."""
         if self._closing:
             raise UnavailableError("The service stops.")
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
@@ -148,7 +142,7 @@ class Tail:
         subscription = Subscription(self)
         self._subscriptions.add(subscription)
         try:
-            await self._started()
+            await self._wait_started()
             if after is None:
                 subscription.start(self.position)
             else:
@@ -157,58 +151,58 @@ class Tail:
         finally:
             self._subscriptions.discard(subscription)
             if not self._subscriptions:
-                self._rest()
+                self._reset()
 
     async def read(self, after: int) -> EventRange:
-        """A stretch of what has been handed out already."""
+        """Returns a page of published events."""
         try:
             async with self._readers.connection() as connection:
                 if await epoch_of(connection) != self.epoch:
                     raise SubscriptionEndedError(ANOTHER_EPOCH)
                 return await self._read(connection, after, self.position)
         except (psycopg.Error, OSError, StandbyError) as error:
-            raise SubscriptionEndedError("The database is away.") from error
+            raise SubscriptionEndedError("The database is unavailable; reconnect.") from error
 
-    async def _common(self, place: LogPosition) -> int:
+    async def _common(self, requested: LogPosition) -> int:
         try:
             async with self._readers.connection() as connection:
                 if await epoch_of(connection) != self.epoch:
                     raise UnavailableError(ANOTHER_EPOCH)
-                return await common_position(connection, place)
+                return await common_position(connection, requested)
         except (psycopg.Error, OSError) as error:
             raise UnavailableError("The log could not be read in time.") from error
 
-    async def _started(self) -> None:
-        self._wake.wake()
+    async def _wait_started(self) -> None:
+        self._listener.wake()
         try:
             async with asyncio.timeout(START_SECONDS_MAX):
-                await self._placed.wait()
+                await self._started.wait()
         except TimeoutError:
-            sentence = self._standby or "The log could not be read in time."
-            raise UnavailableError(sentence) from None
+            reason = self._standby or "The log could not be read in time."
+            raise UnavailableError(reason) from None
 
-    def _rest(self) -> None:
-        """The next one starts at its own present, however long that is from now."""
+    def _reset(self) -> None:
+        """Makes the next first subscriber start at the horizon of its own time."""
         self._position = None
         self._standby = None
         self._horizon = Horizon()
-        self._placed.clear()
+        self._started.clear()
 
     async def _run(self) -> None:
         try:
-            # Beside the cancellation, which psycopg may turn into a lost connection.
+            # The flag is needed because psycopg may turn a cancellation into a lost connection.
             while not self._closing:
                 try:
                     await self._advance()
-                except StandbyError as refused:
-                    self._standby = str(refused)
+                except StandbyError as error:
+                    self._standby = str(error)
                 except (psycopg.Error, OSError):
                     pass
-                await asyncio.sleep(PAUSE_SECONDS if self._placed.is_set() else 0)
+                await asyncio.sleep(PAUSE_SECONDS if self._started.is_set() else 0)
                 is_settling = self._subscriptions and self._horizon.is_waiting
-                await self._wake.wait(SETTLING_SECONDS if is_settling else POLL_SECONDS)
+                await self._listener.wait(SETTLING_SECONDS if is_settling else POLL_SECONDS)
         except Exception:
-            _log.exception("The tail of the log is no longer read.")
+            _log.exception("event streams stopped in this process; restart it")
             raise
         finally:
             self.end()
@@ -222,26 +216,26 @@ class Tail:
         horizon = self._horizon
         settled = await horizon.look(connection)
         if horizon is not self._horizon:
-            return  # Everybody left meanwhile, and who came since wants another present.
+            return  # All subscribers have left; newer ones start at another horizon.
         if self._position is None:
-            self._place(settled)
+            self._start(settled)
         while self._position is not None and self._position < settled:
-            stretch = await self._read(connection, self._position, settled)
-            self._publish(stretch)
+            page = await self._read(connection, self._position, settled)
+            self._publish(page)
 
-    def _place(self, settled: int) -> None:
-        """Where the first of the subscribers starts: at the first position known to be settled."""
+    def _start(self, settled: int) -> None:
+        """Starts the first subscriber at the first position known to be settled."""
         is_known = settled > 0 or not self._horizon.is_waiting
         if self._subscriptions and is_known:
             self._position = settled
-            self._placed.set()
+            self._started.set()
 
-    def _publish(self, stretch: EventRange) -> None:
+    def _publish(self, page: EventRange) -> None:
         if self._position is None:
-            return  # The last subscriber left while this was read.
-        self._position = stretch.upto
+            return  # The last subscriber left while the page was read.
+        self._position = page.upto
         for subscription in self._subscriptions:
-            subscription.offer(stretch.events)
+            subscription.offer(page.events)
 
     async def _read(
         self, connection: AsyncConnection[TupleRow], after: int, upto: int
@@ -249,32 +243,31 @@ class Tail:
         wanted = {"after": after, "horizon": upto, "limit": READ_MAX, "topics": self._topics}
         rows = await connection.execute(READ_RECORDED, wanted, binary=True)
         events = [self._mapper.recorded_event(row) for row in await rows.fetchall()]
-        rendered = await self._render(connection, events)
-        told = [Rendered(e.position, data) for e, data in zip(events, rendered, strict=True)]
-        return EventRange(told, upto if len(events) < READ_MAX else events[-1].position)
+        contents = await self._render(connection, events)
+        rendered = [Rendered(e.position, data) for e, data in zip(events, contents, strict=True)]
+        return EventRange(rendered, upto if len(events) < READ_MAX else events[-1].position)
 
     async def _connected(self) -> AsyncConnection[TupleRow]:
         if self._connection is None or self._connection.closed:
             connection = await connect(self._conninfo)
             try:
-                await self._compare(connection)
+                await self._check_diverged(connection)
             except BaseException:
                 await connection.close()
                 raise
             self._connection = connection
         return self._connection
 
-    async def _compare(self, connection: AsyncConnection[TupleRow]) -> None:
-        """With the log that was told of before: if this is another one, or ends earlier, all come
-        again and are told from where on."""
+    async def _check_diverged(self, connection: AsyncConnection[TupleRow]) -> None:
+        """Ends all subscriptions if the log is another one than was published, or is shorter."""
         epoch = await enter_epoch(connection)
         ((newest,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
         is_shorter = self._position is not None and newest < self._position
         if is_shorter or self._epoch not in (None, epoch):
-            _log.warning(TOLD_OTHERWISE, self._position, self._epoch, newest, epoch)
+            _log.warning(DIVERGED, self._position, self._epoch, newest, epoch)
             for subscription in self._subscriptions:
                 subscription.end(ANOTHER_EPOCH)
-            self._rest()
+            self._reset()
         self._epoch = epoch
 
     async def _disconnect(self) -> None:

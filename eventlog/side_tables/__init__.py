@@ -1,1 +1,1 @@
-"""Tables beside the log that hold no events: rate-limit windows and guest keys."""
+"""Tables beside the log that hold no events: rate-limit windows and guest encryption keys."""

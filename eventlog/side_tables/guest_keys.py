@@ -1,7 +1,7 @@
-"""`guest_keys`: the key of each guest, wrapped; `guest_service_key`: what they are wrapped under.
+"""`guest_keys`: one wrapped encryption key per guest; `guest_service_key`: id of the wrapping key.
 
-They are not derived from the log, and that is their point: a key that was destroyed cannot be made
-again, and what is sealed under it stays in the log as noise.
+They are not derived from the log: once a key is deleted, the guest's data in the log stays
+unreadable for ever.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from psycopg.rows import TupleRow
 
 from daybook.eventlog.postgres.binary_arrays import uuids
 
-# The subject that a guest is already, or a new one. A row that another process is just inserting
-# is waited for and then not seen by this statement: it gives nothing then, and is sent again.
+# Returns the guest's key, inserting it if absent. The statement waits for a concurrent insert but
+# does not see its row: it returns nothing then, and is repeated.
 STORE_GUEST_KEY = """
 WITH made AS (
     INSERT INTO guest_keys (subject_id, restaurant_id, pseudonym, wrapped)
@@ -53,13 +53,9 @@ class GuestKey(Struct, frozen=True, gc=False):
 
 
 async def store_guest_key(
-    connection: AsyncConnection[TupleRow],
-    new: GuestKey,
-    *,
-    restaurant_id: UUID,
-    pseudonym: str,
+    connection: AsyncConnection[TupleRow], new: GuestKey, *, restaurant_id: UUID, pseudonym: str
 ) -> GuestKey:
-    """The key that the guest has, or the new one from now on."""
+    """Returns the guest's existing key, or stores and returns the new one."""
     parameters = {
         "subject_id": new.subject_id,
         "wrapped": new.wrapped,
@@ -76,7 +72,7 @@ async def store_guest_key(
 async def find_guest_keys(
     connection: AsyncConnection[TupleRow], subject_ids: Sequence[UUID]
 ) -> dict[UUID, bytes]:
-    """The wrapped keys of those that have one. The others were erased."""
+    """Returns the wrapped keys; subjects without one were erased."""
     rows = await connection.execute(FIND_GUEST_KEYS, {"ids": uuids(subject_ids)}, binary=True)
     return dict(await rows.fetchall())
 
@@ -91,14 +87,13 @@ async def find_guest_subject(
 
 
 def find_service_key(connection: Connection[TupleRow]) -> str | None:
-    """The id of the key that this database's guests are sealed with, once there is one."""
     row = connection.execute(FIND_SERVICE_KEY).fetchone()
     return None if row is None else row[0]
 
 
 def store_service_key(connection: Connection[TupleRow], key_id: str) -> str:
-    """Notes the key, unless another is noted; returns which one it is."""
+    """Stores the id unless another one is stored; returns the stored id."""
     connection.execute(STORE_SERVICE_KEY, {"key_id": key_id})
-    kept = find_service_key(connection)
-    assert kept is not None
-    return kept
+    stored = find_service_key(connection)
+    assert stored is not None
+    return stored

@@ -1,8 +1,7 @@
-"""`admissions`: who was let in when, so that limits hold over any window and for all processes.
+"""`admissions`: sliding-window rate limits, shared by all processes.
 
-It is not derived from the log: a refusal leaves no event, and what was let in an hour ago does not
-matter any more. An admission is noted before the command that it is for. When that comes to
-nothing, the admission is given back; attempts at one command count once, however many there were.
+The table is not derived from the log, because refusals leave no event and old rows expire. A
+command acquires its limits before it runs and gets a refund if it fails; retries count once.
 """
 
 from collections.abc import Sequence
@@ -15,8 +14,8 @@ from psycopg.rows import TupleRow
 
 from daybook.eventlog.postgres.binary_arrays import doubles, integers, texts
 
-# The function stands in the migration: to lock rows and then to see what others left in them takes
-# two statements, and here they are one.
+# A function of the migration: locking rows and then reading their newest content takes two
+# statements, which it runs in one round trip.
 ADMIT = """
 SELECT name, is_admitted, has_room, remaining, seconds, noted_at
 FROM admit_command(
@@ -29,7 +28,7 @@ GIVE_BACK = """
 SELECT give_back(%(names)b::text[], %(keys)b::text[], %(command)s::uuid, %(noted_at)s::timestamptz)
 """
 
-# What somebody is about to renew is left alone: to wait for it could be to wait for each other.
+# Skips locked rows, which are being renewed: waiting for them could deadlock.
 DELETE_EXPIRED_ADMISSIONS = """
 DELETE FROM admissions
 WHERE ctid = ANY(ARRAY(
@@ -44,7 +43,7 @@ WHERE ctid = ANY(ARRAY(
 
 
 class Limit(Struct, frozen=True, gc=False):
-    """At most so many in any span of so many seconds."""
+    """At most `count_max` commands within any `seconds`."""
 
     name: str
     count_max: int
@@ -52,28 +51,21 @@ class Limit(Struct, frozen=True, gc=False):
 
 
 class LimitRequest(Struct, frozen=True, gc=False):
-    """A limit, and whose use of it is counted: a pseudonym, never a number or an address."""
+    """A limit and the client's key: a pseudonym, never a phone number or an address."""
 
     limit: Limit
     key: str
 
 
 class LimitState(Struct, frozen=True, gc=False):
-    """How things stand with one limit after the decision."""
+    """State of one limit after the decision."""
 
     name: str
-    is_admitted: bool
-    """By all limits together."""
-
-    has_room: bool
-    """Whether this one would have let them in."""
-
+    is_admitted: bool  # By all limits together.
+    has_room: bool  # By this limit alone.
     remaining: int
-    seconds: float
-    """Until it lets one in; or one more, if it does so now."""
-
-    noted_at: datetime
-    """Which admission it was, should it be given back."""
+    seconds: float  # Until this limit admits the next command.
+    noted_at: datetime  # Identifies this attempt, for a refund.
 
 
 async def try_acquire(
@@ -81,8 +73,7 @@ async def try_acquire(
     asked: Sequence[LimitRequest],
     command_id: UUID | None = None,
 ) -> list[LimitState]:
-    """Lets in by all of the limits, or by none of them; then nothing is used up. Attempts at one
-    command count as one, the latest."""
+    """Acquires all of the limits or none. Attempts at one command count once, as the latest."""
     parameters = {
         "names": texts([one.limit.name for one in asked]),
         "keys": texts([one.key for one in asked]),
@@ -101,8 +92,8 @@ async def give_back(
     command_id: UUID,
     noted_at: datetime | None,
 ) -> None:
-    """Deletes one attempt at a command from the limits. With `noted_at` None it deletes all of
-    them: only for commands that no other client can have sent."""
+    """Deletes one attempt at a command from the limits. With `noted_at` None it deletes all
+    attempts, which is only safe for commands that no other client can have sent."""
     parameters = {
         "names": texts([one.limit.name for one in asked]),
         "keys": texts([one.key for one in asked]),
@@ -113,6 +104,6 @@ async def give_back(
 
 
 async def delete_expired(connection: AsyncConnection[TupleRow], *, limit: int) -> int:
-    """Forgets some of those that no limit looks at any more; returns how many."""
-    forgotten = await connection.execute(DELETE_EXPIRED_ADMISSIONS, {"limit": limit})
-    return forgotten.rowcount
+    """Deletes at most `limit` expired rows; returns how many."""
+    deleted = await connection.execute(DELETE_EXPIRED_ADMISSIONS, {"limit": limit})
+    return deleted.rowcount

@@ -1,7 +1,6 @@
-"""The log in a file: line by line, as far as it is settled, and on from where a file ends.
+"""Export of the settled log to an NDJSON file.
 
-A file that was left in the middle is cut back to its last complete line. It is only continued when
-that line is in this very log.
+An existing file is cut back to its last complete line and continued, if that line is in this log.
 """
 
 import gzip
@@ -25,31 +24,30 @@ if sys.platform != "win32":
     import fcntl
 
 BLOCK_BYTES = 1024 * 1024
-# Four times as fast as the usual level, for a file that is a tenth larger.
+# 4 times faster than the default level, for a file that is 10 % larger.
 GZIP_LEVEL = 3
 GZIP_BEGINNING = b"\x1f\x8b"
 GZIP_WINDOW = 31
 LINE_BEGINNING = b'{"position":'
 
 Tick = Callable[[int], None]
-"""Is told the position that was reached."""
+"""Called with the exported position after each page."""
 
 
-class Exported(Struct, frozen=True):
+class ExportResult(Struct, frozen=True):
     count: int
-    position: int
-    """Everything up to here is in the file."""
+    position: int  # All events up to here are in the file.
 
 
-class ExportedPart(Struct, frozen=True):
-    """What is complete in a file: its last line, and where that ends."""
+class ExistingPart(Struct, frozen=True):
+    """The complete part of a file: its last line, and the offset where that ends."""
 
     last_line: bytes | None = None
     end: int = 0
 
 
 class Sink:
-    """Takes lines, and compresses each page by itself: what is complete can always be read."""
+    """Writes lines; compresses each page separately, so that complete pages are always readable."""
 
     def __init__(self, file: BinaryIO, *, compresses: bool = False) -> None:
         self._file = file
@@ -68,25 +66,25 @@ def settled_upto(connection: Connection[TupleRow], upto: int | None) -> int:
 
 def export_to(
     sink: Sink, connection: Connection[TupleRow], *, after: int, upto: int, tick: Tick
-) -> Exported:
-    walk = LogPager(after=after, upto=upto)
+) -> ExportResult:
+    pager = LogPager(after=after, upto=upto)
     count = 0
-    for lines in read_pages_in_thread(connection, walk):
+    for lines in read_pages_in_thread(connection, pager):
         sink.write(lines)
         count += len(lines)
-        tick(walk.position)
-    return Exported(count, walk.position)
+        tick(pager.position)
+    return ExportResult(count, pager.position)
 
 
 def export_file(
     path: Path, connection: Connection[TupleRow], *, after: int, upto: int, tick: Tick
-) -> Exported:
+) -> ExportResult:
     with _opened(path) as file:
         compresses = path.suffix == ".gz"
-        kept = _kept_compressed(file, path) if compresses else _kept_plain(file, path)
-        start = _continued(connection, kept, path, after)
-        file.truncate(kept.end)
-        file.seek(kept.end)
+        existing = _find_compressed(file, path) if compresses else _find_plain(file, path)
+        start = _check_continuation(connection, existing, path, after)
+        file.truncate(existing.end)
+        file.seek(existing.end)
         sink = Sink(file, compresses=compresses)
         exported = export_to(sink, connection, after=start, upto=upto, tick=tick)
         file.flush()
@@ -95,38 +93,38 @@ def export_file(
     return exported
 
 
-def _continued(connection: Connection[TupleRow], kept: ExportedPart, path: Path, after: int) -> int:
-    """The position behind which the file goes on."""
-    if kept.last_line is None:
+def _check_continuation(
+    connection: Connection[TupleRow], existing: ExistingPart, path: Path, after: int
+) -> int:
+    """Returns the position after which the export continues; refuses files of other logs."""
+    if existing.last_line is None:
         return after
     try:
-        position = read_line(kept.last_line).position
+        position = read_line(existing.last_line).position
     except (DecodeError, UnicodeDecodeError):
         raise _not_an_export(path) from None
-    here = LogPager(after=position - 1, upto=position)
-    if [*read_pages_in_thread(connection, here)] != [[kept.last_line]]:
+    pager = LogPager(after=position - 1, upto=position)
+    if [*read_pages_in_thread(connection, pager)] != [[existing.last_line]]:
         raise SetupError(
-            f"{path} is an export of another log (position {position} is not the same there): "
+            f"{path} is an export of another log (position {position} differs): "
             "choose another name."
         )
     if position < after:
         raise SetupError(
-            f"{path} ends at position {position}, and to go on behind {after} would leave a gap: "
+            f"{path} ends at position {position}, and continuing after {after} would leave a gap: "
             "choose another name, or another --after."
         )
     return position
 
 
 def _not_an_export(path: Path) -> SetupError:
-    return SetupError(f"{path} is there already and is no export: choose another name.")
+    return SetupError(f"{path} exists and is not an export: choose another name.")
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Opens the file and, except on Windows, locks it: no other export writes to it meanwhile.
-
-    Only the owner can read a new file, because the log tells of everything that was ever done. A
-    file that exists already keeps its permissions."""
+    """Opens the file and, except on Windows, locks it against other exports. A new file is readable
+    by its owner only, because it holds the whole history; an existing file keeps its mode."""
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
         if sys.platform != "win32":
             try:
@@ -136,9 +134,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def _kept_plain(file: BinaryIO, path: Path) -> ExportedPart:
-    """Looks from the end, since a file may be large: for the last line break, and the one before
-    the line that it ends."""
+def _find_plain(file: BinaryIO, path: Path) -> ExistingPart:
+    """Finds the last complete line from the end, because a file may be large."""
     if file.read(len(LINE_BEGINNING)) not in (b"", LINE_BEGINNING):
         raise _not_an_export(path)
     start, tail = file.seek(0, os.SEEK_END), b""
@@ -148,26 +145,25 @@ def _kept_plain(file: BinaryIO, path: Path) -> ExportedPart:
         tail = file.read(block) + tail
     complete, newline, _ = tail.rpartition(b"\n")
     if not newline:
-        return ExportedPart()
-    return ExportedPart(complete.rpartition(b"\n")[2], start + len(complete) + 1)
+        return ExistingPart()
+    return ExistingPart(complete.rpartition(b"\n")[2], start + len(complete) + 1)
 
 
-def _kept_compressed(file: BinaryIO, path: Path) -> ExportedPart:
-    """From the beginning, since nothing tells where the last part begins."""
+def _find_compressed(file: BinaryIO, path: Path) -> ExistingPart:
+    """Reads from the beginning, because gzip members can be found only in order."""
     if file.read(len(GZIP_BEGINNING)) not in (b"", GZIP_BEGINNING):
         raise _not_an_export(path)
     file.seek(0)
-    kept = ExportedPart()
-    for last_line, end in _parts(file):
+    existing = ExistingPart()
+    for last_line, end in _members(file):
         if not last_line.startswith(LINE_BEGINNING) or not last_line.endswith(b"\n"):
             raise _not_an_export(path)
-        kept = ExportedPart(last_line[:-1], end)
-    return kept
+        existing = ExistingPart(last_line[:-1], end)
+    return existing
 
 
-def _parts(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """Of what was compressed together and is complete, the last line and where it ends in the
-    file."""
+def _members(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """Yields the last line and the end offset of each complete gzip member."""
     unpacking, tail, read_count = zlib.decompressobj(wbits=GZIP_WINDOW), b"", 0
     while block := file.read(BLOCK_BYTES):
         read_count += len(block)
@@ -185,7 +181,7 @@ def _parts(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 
 
 def _sync_directory(path: Path) -> None:
-    """So that a new file is still there after a power cut."""
+    """Makes the entry of a new file durable."""
     if sys.platform != "win32":
         directory = os.open(path, os.O_RDONLY)
         try:

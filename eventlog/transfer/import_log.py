@@ -1,12 +1,13 @@
-"""An export into an empty log: chunk by chunk, so that it can be continued, and fenced off.
+"""Imports an export into an empty log, in chunks, so that it can be continued after a failure.
 
-While an import is not complete the service has no right to append, and does not start. What is in
-the log until then is nobody's history yet, and can be dropped.
+Until the import is complete the service may not append and does not start, and the import can be
+discarded.
 """
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from daybook.eventlog.postgres.connections import connect_in_thread, owner_conni
 from daybook.eventlog.transfer.import_reader import Checker, ImportChunk, LineFile
 from daybook.eventlog.transfer.ndjson import Line
 
-# Sessions of a process that has just ended, or was killed, are there for a moment more.
+# Sessions of a process that has just ended disappear within this time.
 OTHERS_SECONDS_MAX = 3.0
 LOOK_SECONDS = 0.05
 
@@ -33,7 +34,7 @@ COUNT_SESSIONS = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'daybook' AND pid <> pg_backend_pid()
 """
-# Whoever is writing is waited for; from the end of this transaction on nobody begins to.
+# Waits for open write transactions; no new one can start after this transaction.
 FENCE_OFF = """
 SET LOCAL lock_timeout = '5s';
 LOCK TABLE stored_events IN ACCESS EXCLUSIVE MODE;
@@ -61,7 +62,11 @@ FROM STDIN (FORMAT BINARY)
 COPIED_TYPES = (
     "uuid", "int8", "int8", "timestamptz", "int8", "uuid", "uuid", "text", "text", "bytea",
 )  # fmt: skip
-READ_STANDINGS = """
+COPIED_FIELDS = attrgetter(
+    "aggregate", "version", "position", "recorded_at", "causation_id", "command_id",
+    "correlation_id", "actor", "topic",
+)  # fmt: skip
+READ_LAST_VERSIONS = """
 SELECT id, originator_version, topic
 FROM unnest(%(ids)b::uuid[]) AS wanted (id)
 CROSS JOIN LATERAL (
@@ -72,7 +77,7 @@ CROSS JOIN LATERAL (
     LIMIT 1) AS last
 """
 
-# Numbers that were given out are not given out again; nothing is drawn where nothing was imported.
+# Imported numbers are not drawn again; an empty import leaves the sequences unchanged.
 SET_POSITIONS = """
 SELECT setval('stored_events_notification_id_seq', position) FROM imports WHERE position > 0
 """
@@ -87,23 +92,22 @@ EMPTY_TABLE = SQL("TRUNCATE {table}")
 FORGET_POSITIONS = "SELECT setval('stored_events_notification_id_seq', 1, false)"
 
 UNFINISHED = (
-    "An import into this database is not complete: 'daybook import FILE' goes on with it, "
-    "'daybook import --discard' drops it."
+    "An import into this database is not complete: run 'daybook import FILE' to continue it, or "
+    "'daybook import --discard' to drop it."
 )
 
 
 class ImportProgress(Struct, frozen=True):
-    """How much of the file is in the log."""
+    """The part of the file that is in the log."""
 
     position: int
     lines_count: int
     bytes_count: int
-    digest: bytes
-    """Of these bytes: tells whether it is the same file."""
+    digest: bytes  # Of these bytes, to recognise the file.
 
 
 class Import:
-    """As the owner of the tables, one at a time in a database."""
+    """Runs as the owner of the tables, one import at a time in a database."""
 
     def __init__(self, connection: Connection[TupleRow], mapper: EventMapper) -> None:
         self._connection = connection
@@ -111,7 +115,7 @@ class Import:
         self._hash = sha256()
 
     def begin(self) -> ImportProgress:
-        """Where it goes on; refuses a log that is not empty, or that others use."""
+        """Returns the progress so far; refuses a log that is not empty or is in use."""
         self._be_alone()
         if (progress := read_progress(self._connection)) is not None:
             return progress
@@ -127,21 +131,21 @@ class Import:
         return ImportProgress(0, 0, 0, self._hash.digest())
 
     def skip_imported(self, file: LineFile, progress: ImportProgress, path: Path) -> None:
-        """Reads over what is in the log already."""
+        """Skips the part of the file that is in the log; refuses another file."""
         for block in file.blocks(progress.bytes_count):
             self._hash.update(block)
         if self._hash.digest() != progress.digest:
             raise SetupError(
-                f"{path} is not the file with which this import began: name that one, or drop "
-                "what is there with 'daybook import --discard'."
+                f"{path} is not the file with which this import began: name that file, or drop the "
+                "import with 'daybook import --discard'."
             )
 
     def take(
         self, written: Sequence[bytes], checker: Checker, progress: ImportProgress
     ) -> ImportProgress:
-        """A chunk and the note of how far it goes, in one transaction."""
+        """Imports a chunk and stores the progress in one transaction."""
         chunk = checker.check(written)
-        checker.join(chunk, self._standings(chunk))
+        checker.join(chunk, self._last_versions(chunk))
         text = b"".join(written)
         self._hash.update(text)
         moved = ImportProgress(
@@ -156,7 +160,7 @@ class Import:
         return moved
 
     def discard(self, derived: Iterable[str]) -> bool:
-        """Leaves the log and what is derived from it empty; False when nothing is to be dropped."""
+        """Empties the log and the derived tables; returns False if no import is open."""
         self._be_alone()
         if read_progress(self._connection) is None:
             return False
@@ -170,19 +174,19 @@ class Import:
         return True
 
     def _be_alone(self) -> None:
-        if not self._becomes(self._has_lock):
+        if not self._wait_for(self._has_lock):
             raise SetupError("Another import is at work in this database: wait for its end.")
-        if not self._becomes(lambda: self._sessions_count() == 0):
+        if not self._wait_for(lambda: self._sessions_count() == 0):
             raise SetupError(
                 f"Daybook uses this database ({self._sessions_count()} sessions): stop the "
                 "service and other commands, then import."
             )
 
-    def _becomes(self, holds: Callable[[], bool]) -> bool:
+    def _wait_for(self, condition: Callable[[], bool]) -> bool:
         until = time.monotonic() + OTHERS_SECONDS_MAX
-        while not (is_so := holds()) and time.monotonic() < until:
+        while not (is_true := condition()) and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
-        return is_so
+        return is_true
 
     def _has_lock(self) -> bool:
         return self._connection.execute(BE_ALONE).fetchone() == (True,)
@@ -191,29 +195,16 @@ class Import:
         ((count,),) = self._connection.execute(COUNT_SESSIONS).fetchall()
         return int(count)
 
-    def _standings(self, chunk: ImportChunk) -> dict[UUID, tuple[int, str]]:
+    def _last_versions(self, chunk: ImportChunk) -> dict[UUID, tuple[int, str]]:
         ids = uuids([*chunk.firsts])
-        rows = self._connection.execute(READ_STANDINGS, {"ids": ids}, binary=True, prepare=True)
+        rows = self._connection.execute(READ_LAST_VERSIONS, {"ids": ids}, binary=True, prepare=True)
         return {aggregate: (version, topic) for aggregate, version, topic in rows.fetchall()}
 
     def _copy(self, lines: Iterable[Line]) -> None:
         with self._connection.cursor().copy(COPY_EVENTS) as copy:
             copy.set_types(COPIED_TYPES)
             for line in lines:
-                copy.write_row(
-                    (
-                        line.aggregate,
-                        line.version,
-                        line.position,
-                        line.recorded_at,
-                        line.causation_id,
-                        line.command_id,
-                        line.correlation_id,
-                        line.actor,
-                        line.topic,
-                        bytes(line.data),
-                    )
-                )
+                copy.write_row((*COPIED_FIELDS(line), bytes(line.data)))
 
     def _move(self, moved: ImportProgress, numbers: Mapping[str, int]) -> None:
         where = {
@@ -227,8 +218,7 @@ class Import:
 
 
 async def end_import(connection: AsyncConnection[TupleRow]) -> None:
-    """In the transaction that completes what is derived from the log: from its end on it is a log
-    like any other."""
+    """Lets the service append again; runs in the transaction that completes the derived tables."""
     for statement in (SET_POSITIONS, SET_NUMBERS, END_IMPORT, LET_IN):
         await connection.execute(statement.encode())
 
@@ -239,7 +229,6 @@ def read_progress(connection: Connection[TupleRow]) -> ImportProgress | None:
 
 
 def refuse_unfinished_import(conninfo: str) -> None:
-    """For the service, before it starts."""
     with connect_in_thread(owner_conninfo(conninfo)) as connection:
         if read_progress(connection) is not None:
             raise SetupError(UNFINISHED)
@@ -247,6 +236,6 @@ def refuse_unfinished_import(conninfo: str) -> None:
 
 def insufficient_privilege_error(error: psycopg.errors.InsufficientPrivilege) -> SetupError:
     return SetupError(
-        f"The database user may not import ({error.diag.message_primary}): import as the one "
-        "who set Daybook up, who owns its tables."
+        f"The database user may not import ({error.diag.message_primary}): import as the user who "
+        "set Daybook up and owns its tables."
     )

@@ -1,7 +1,7 @@
-"""Lines of an export, read from a file and checked: what is wrong is told with its line.
+"""Reads and checks the lines of an export; errors name the line.
 
-Nothing is remembered but the last position, so that memory does not grow with the file; what
-the log holds of an aggregate already is asked of the log.
+It keeps only the last position, and looks up earlier versions of aggregates in the log, so memory
+does not grow with the file.
 """
 
 import gzip
@@ -23,23 +23,21 @@ from daybook.eventlog.transfer.ndjson import Line, read_line
 
 CHUNK_LINES = 10_000
 CHUNK_BYTES = 8 * 1024 * 1024
-# Far more than any event has; a file that is no export may have no line break at all.
+# Far above any event's size; a file that is not an export may have no line breaks.
 LINE_BYTES_MAX = 16 * 1024 * 1024
 
 NUMBER = "number"
+# Errors of a compressed file that is truncated or damaged.
 BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)
-"""What a compressed file that is cut off or damaged comes out as."""
 
 
 class BadLineError(Exception):
-    """The file cannot be imported as it is; str(error) names the line and the reason."""
-
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(f"Line {number:,} cannot be imported: {reason}.")
 
 
 class ImportState(Struct, frozen=True, gc=False):
-    """How far an aggregate is, and what kind of thing it is."""
+    """The version and kind of an aggregate so far."""
 
     version: int
     decider: Decider[Any]
@@ -48,15 +46,12 @@ class ImportState(Struct, frozen=True, gc=False):
 class ImportChunk(Struct, frozen=True):
     lines: Sequence[Line]
     first_number: int
-    firsts: Mapping[UUID, int]
-    """Of each aggregate, the place of its first event in the chunk."""
-
-    numbers: Mapping[str, int]
-    """The largest that were given out, by the sequence they were drawn from."""
+    firsts: Mapping[UUID, int]  # Index of each aggregate's first event in the chunk.
+    numbers: Mapping[str, int]  # The largest number drawn from each sequence.
 
 
 class LineFile:
-    """An export, opened for reading; compressed if its name says so."""
+    """An export, opened for reading."""
 
     def __init__(self, raw: BinaryIO, unpacked: BinaryIO) -> None:
         self._raw = raw
@@ -64,18 +59,18 @@ class LineFile:
 
     @property
     def place(self) -> int:
-        """How many bytes of the file itself have been read."""
+        """Number of bytes read of the file as stored."""
         return self._raw.tell()
 
     def blocks(self, bytes_count: int, block_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-        """So much of what it holds, or as much as can be read."""
+        """Yields `bytes_count` decompressed bytes, or as many as can be read."""
         with suppress(*BROKEN):
             while bytes_count > 0 and (block := self._unpacked.read(min(bytes_count, block_bytes))):
                 bytes_count -= len(block)
                 yield block
 
     def chunks(self, number: int) -> Iterator[list[bytes]]:
-        """Lines from here on, some at a time; `number` is that of the last one before."""
+        """Yields the remaining lines in chunks; `number` is that of the last line read before."""
         lines, size = list[bytes](), 0
         try:
             while line := self._unpacked.readline(LINE_BYTES_MAX):
@@ -101,12 +96,12 @@ def open_lines(path: Path) -> Iterator[LineFile]:
             yield LineFile(raw, raw)
             return
         with gzip.GzipFile(fileobj=raw) as unpacked:
-            yield LineFile(raw, unpacked)  # type: ignore[arg-type]  # it reads like any other
+            yield LineFile(raw, unpacked)  # type: ignore[arg-type]  # it has the same methods
 
 
 class Checker:
     def __init__(self, mapper: EventMapper, *, number: int, position: int) -> None:
-        """After so many lines, the last of which has that position."""
+        """`number` and `position` are those of the last line checked before."""
         self.number = number
         self.position = position
         self._mapper = mapper
@@ -114,37 +109,37 @@ class Checker:
         self._sequences = numbered(mapper)
 
     def check(self, written: Sequence[bytes]) -> ImportChunk:
-        """What can be said of the lines by themselves."""
+        """Checks the lines without the log."""
         first_number = self.number + 1
         lines: list[Line] = []
         numbers: dict[str, int] = {}
-        standings: dict[UUID, ImportState] = {}
+        states: dict[UUID, ImportState] = {}
         firsts: dict[UUID, int] = {}
         for text in written:
             self.number += 1
             try:
                 line = self._check(text, numbers)
                 decider = self._deciders[line.topic]
-                if before := standings.get(line.aggregate):
+                if before := states.get(line.aggregate):
                     follow(line, before, decider)
             except ValueError as error:
                 raise BadLineError(self.number, str(error).removesuffix(".")) from error
             firsts.setdefault(line.aggregate, len(lines))
-            standings[line.aggregate] = ImportState(line.version, decider)
+            states[line.aggregate] = ImportState(line.version, decider)
             lines.append(line)
         return ImportChunk(lines, first_number, firsts, numbers)
 
     def join(self, chunk: ImportChunk, known: Mapping[UUID, tuple[int, str]]) -> None:
-        """Whether a chunk follows from what the log holds: of its aggregates the last version, and
-        a topic."""
-        for aggregate, place in chunk.firsts.items():
-            line = chunk.lines[place]
+        """Checks that a chunk continues the log, of which `known` has the last version and topic of
+        each aggregate."""
+        for aggregate, index in chunk.firsts.items():
+            line = chunk.lines[index]
             version, topic = known.get(aggregate, (0, line.topic))
             try:
                 before = ImportState(version, self._deciders[topic])
                 follow(line, before, self._deciders[line.topic])
             except ValueError as error:
-                raise BadLineError(chunk.first_number + place, str(error)) from error
+                raise BadLineError(chunk.first_number + index, str(error)) from error
 
     def _check(self, text: bytes, numbers: dict[str, int]) -> Line:
         try:
@@ -158,11 +153,11 @@ class Checker:
         check_instant(line.recorded_at)
         if "\0" in line.actor:
             raise ValueError("its actor has a character that no text may have")
-        self._note_number(line, numbers)
+        self._check_event(line, numbers)
         self.position = line.position
         return line
 
-    def _note_number(self, line: Line, numbers: dict[str, int]) -> None:
+    def _check_event(self, line: Line, numbers: dict[str, int]) -> None:
         try:
             state = bytes(line.data)
             event = self._mapper.decode(line.topic, state)
@@ -180,7 +175,7 @@ class Checker:
 
 
 def numbered(mapper: EventMapper) -> dict[str, str]:
-    """The topics of events that give out a number, each with the sequence it was drawn from."""
+    """Maps the topics of events with a number to the sequence it is drawn from."""
     deciders = {topic: mapper.decider_of(topic) for topic in mapper.known_topics}
     return {
         topic: f"{decider.name}_numbers"

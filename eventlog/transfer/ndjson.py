@@ -1,8 +1,7 @@
-"""The log as lines of JSON: the one form in which it is exported, streamed, shown and imported.
+"""The log as NDJSON: the only format for export, streaming, display and import.
 
-The database writes the lines: that is faster than writing them here, and gives the form one home.
-An event's data is what was stored, byte for byte, but for line breaks between its members, which
-become spaces.
+The database renders the lines, which is faster than Python. An event's data is the stored bytes,
+except that line breaks between its members become spaces.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +15,11 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import TupleRow
 
-# Pages grow and shrink, so that each is about so large, however large the events are.
+# Pages have as many rows as make about this size.
 PAGE_BYTES = 4 * 1024 * 1024
 PAGE_ROWS_FIRST = 200
 PAGE_ROWS_MAX = 5_000
-# What has no index is looked for among so many positions at a time.
+# Positions that one page of a search without index scans.
 SCAN_MAX = 100_000
 
 POSITION_MAX = 2**63 - 1
@@ -28,7 +27,7 @@ Number = Annotated[int, Meta(ge=1, le=POSITION_MAX)]
 
 
 class Line(Struct, frozen=True, kw_only=True, gc=False, rename="camel", forbid_unknown_fields=True):
-    """An event and what was recorded beside it, as a line of an export says it."""
+    """An event with its metadata, as one line of an export."""
 
     position: Number
     aggregate: UUID
@@ -47,13 +46,13 @@ _DATA = b',"data":'
 
 
 def read_head(text: bytes) -> Line:
-    """Reads a line whose data is not JSON; the data stays raw bytes. The database wrote the fields
-    before the data as JSON, so none of their texts can hold the first `,"data":`."""
+    """Reads a line whose data is not JSON, and keeps the data raw. The fields before it are escaped
+    JSON, so the first `,"data":` is the separator."""
     head, _, data = text.partition(_DATA)
     return replace(read_line(head + b',"data":null}'), data=Raw(data.removesuffix(b"}")))
 
 
-# The session's time zone is UTC. As bytes, so that data which is no text is still told.
+# The session's time zone is UTC. The result is bytes, because data may not be valid text.
 _SELECT_LINES = """
 SELECT notification_id, convert_to(
     '{"position":' || notification_id
@@ -79,7 +78,7 @@ _WHERE_WANTED = """
 _BY_POSITION = "ORDER BY notification_id\nLIMIT %(limit)s\n"
 READ_LINES = _SELECT_LINES + _BY_POSITION
 READ_WANTED_LINES = _SELECT_LINES + _WHERE_WANTED + _BY_POSITION
-# Positions rise with the versions of an aggregate, for which there is an index.
+# Versions of an aggregate rise with positions, and they have an index.
 READ_LINES_OF_AGGREGATE = f"""{_SELECT_LINES}{_WHERE_WANTED}  AND originator_id = %(aggregate)s
 ORDER BY originator_version
 LIMIT %(limit)s
@@ -89,7 +88,7 @@ Query = tuple[str, Mapping[str, Any]]
 
 
 class EventFilter(Struct, frozen=True, kw_only=True):
-    """Which events; what is None may be anything."""
+    """Selects events; None matches all."""
 
     EVERYTHING: ClassVar["EventFilter"]
 
@@ -121,37 +120,32 @@ EventFilter.EVERYTHING = EventFilter()
 
 
 class LogPager:
-    """Along the log page by page, from behind one position up to another; what is asked of the
-    database stands here, and asking is left to others.
-
-    No transaction is open between two pages, so it may take as long as whoever reads.
-    """
+    """Reads the log page by page between two positions: provides the queries and takes their rows.
+    No transaction is open between two pages, so slow clients hold nothing up."""
 
     def __init__(
-        self, wanted: EventFilter = EventFilter.EVERYTHING, *, after: int, upto: int
+        self, event_filter: EventFilter = EventFilter.EVERYTHING, *, after: int, upto: int
     ) -> None:
-        self.position = after
-        """Everything wanted up to here was handed out."""
-
+        self.position = after  # All matching events up to here were returned.
         self.upto = upto
-        self._wanted = wanted
+        self._filter = event_filter
         self._rows = PAGE_ROWS_FIRST
-        self._asked = (upto, 0)
+        self._requested = (upto, 0)
 
     @property
     def is_over(self) -> bool:
         return self.position >= self.upto
 
     def query(self, rows_max: int = PAGE_ROWS_MAX) -> Query:
-        scanned_upto = self.position + SCAN_MAX if self._wanted.is_scanned_for else self.upto
+        scanned_upto = self.position + SCAN_MAX if self._filter.is_scanned_for else self.upto
         upto, limit = min(self.upto, scanned_upto), min(self._rows, rows_max)
-        self._asked = upto, limit
+        self._requested = upto, limit
         span = {"after": self.position, "upto": upto, "limit": limit}
-        return self._wanted.statement, {**self._wanted.parameters, **span}
+        return self._filter.statement, {**self._filter.parameters, **span}
 
     def take(self, rows: Sequence[TupleRow]) -> list[bytes]:
-        """The lines of what the query found."""
-        upto, limit = self._asked
+        """Returns the lines of the query's rows and moves on."""
+        upto, limit = self._requested
         self.position = upto if len(rows) < limit else rows[-1][0]
         lines = [line.replace(b"\n", b" ") if b"\n" in line else line for _, line in rows]
         if lines:
@@ -161,16 +155,18 @@ class LogPager:
 
 
 async def read_page(
-    connection: AsyncConnection[TupleRow], walk: LogPager, rows_max: int = PAGE_ROWS_MAX
+    connection: AsyncConnection[TupleRow], pager: LogPager, rows_max: int = PAGE_ROWS_MAX
 ) -> list[bytes]:
-    """The next lines, maybe none; the walk says whether there may be more."""
-    statement, parameters = walk.query(rows_max)
+    """Returns the next lines, maybe none; `pager.is_over` tells whether more may follow."""
+    statement, parameters = pager.query(rows_max)
     rows = await connection.execute(statement.encode(), parameters, binary=True)
-    return walk.take(await rows.fetchall())
+    return pager.take(await rows.fetchall())
 
 
-def read_pages_in_thread(connection: Connection[TupleRow], walk: LogPager) -> Iterator[list[bytes]]:
-    while not walk.is_over:
-        statement, parameters = walk.query()
+def read_pages_in_thread(
+    connection: Connection[TupleRow], pager: LogPager
+) -> Iterator[list[bytes]]:
+    while not pager.is_over:
+        statement, parameters = pager.query()
         rows = connection.execute(statement.encode(), parameters, binary=True, prepare=True)
-        yield walk.take(rows.fetchall())
+        yield pager.take(rows.fetchall())

@@ -1,4 +1,4 @@
-"""The log for scripts: event after event, from an export or from the database itself."""
+"""Iterates over the log's events for scripts, from an export or from the database."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,17 +17,17 @@ from daybook.eventlog.transfer.ndjson import (
 
 
 def read_export(path: str | Path) -> Iterator[Line]:
-    """From a file as `daybook export` writes it, compressed if its name ends in .gz."""
+    """Reads a file of `daybook export`, compressed if its name ends in .gz."""
     with open_lines(Path(path)) as file:
         for chunk in file.chunks(0):
             yield from map(read_line, chunk)
 
 
 def read_database(
-    conninfo: str, *, wanted: EventFilter = EventFilter.EVERYTHING, after: int = 0
+    conninfo: str, *, event_filter: EventFilter = EventFilter.EVERYTHING, after: int = 0
 ) -> Iterator[Line]:
-    """As far as the log is settled now; beside a running service."""
+    """Reads up to the settled position; safe beside a running service."""
     with closing(connect_in_thread(reader_conninfo(conninfo))) as connection:
-        walk = LogPager(wanted, after=after, upto=settled_position_in_thread(connection))
-        for page in read_pages_in_thread(connection, walk):
+        pager = LogPager(event_filter, after=after, upto=settled_position_in_thread(connection))
+        for page in read_pages_in_thread(connection, pager):
             yield from map(read_line, page)

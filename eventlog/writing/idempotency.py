@@ -87,11 +87,8 @@ Scope = tuple[str, str]
 class IdempotencyKey(Struct, frozen=True, kw_only=True):
     principal: str
     key: str
-    fingerprint: bytes
-    """Digest of the request's operation, target and body."""
-
-    render: Callable[[Any], StoredResponse]
-    """Renders the command's result or refusal as the response to store."""
+    fingerprint: bytes  # Digest of the request's operation, target and body.
+    render: Callable[[Any], StoredResponse]  # Renders the result or refusal for storage.
 
     @property
     def scope(self) -> Scope:

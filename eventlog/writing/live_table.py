@@ -33,11 +33,10 @@ Changes = Mapping[str, Sequence[Change]]
 class SideStatements(Struct, frozen=True, gc=False):
     """Statements that a batch needs beside writing the live rows."""
 
+    # Run before any write, to lock rows of side tables.
     before: Statements = ()
-    """Run before any write, to lock rows of side tables."""
-
+    # Run after the append, when events have positions.
     after: Statements = ()
-    """Run after the append, when events have positions."""
 
 
 NO_SIDE_STATEMENTS = SideStatements()
@@ -49,48 +48,37 @@ class LiveTable(Generic[S]):
     decider: ClassVar[Decider[Any]]
     name: ClassVar[str]
 
+    # Selects all rows, with the columns that `load` expects.
     select: ClassVar[str]
-    """Selects all rows, with the columns that `load` expects."""
-
+    # Selects the rows of `ids` without locking them.
     select_by_id: ClassVar[str]
-    """Selects the rows of `ids` without locking them."""
-
+    # Counts the rows related to each id in `tied`, without locking them.
     count_related_statement: ClassVar[str]
-    """Counts the rows related to each id in `tied`, without locking them."""
-
+    # Selects the rows of `ids` FOR UPDATE, ordered by id so that batches cannot deadlock.
     lock: ClassVar[str]
-    """Selects the rows of `ids` FOR UPDATE, ordered by id so that batches cannot deadlock."""
-
+    # Like `lock`, and also selects the rows related to an id in `tied`.
     lock_related: ClassVar[str]
-    """Like `lock`, and also selects the rows related to an id in `tied`."""
-
+    # Selects all rows FOR UPDATE, ordered by id.
     lock_all: ClassVar[str]
-    """Selects all rows FOR UPDATE, ordered by id."""
-
+    # Whether a ready row beside `ids` exists, which another writer had locked.
     more_ready_exists: ClassVar[str | None] = None
-    """Whether a ready row beside `ids` exists, which another writer had locked."""
-
     insert: ClassVar[str]
     update: ClassVar[str]
     delete: ClassVar[str]
 
+    # Whether a RowCache keeps states; then the two following statements exist.
     is_cached: ClassVar[bool] = False
-    """Whether a RowCache keeps states; then the two following statements exist."""
-
+    # Locks the rows of the sorted `ids`; fails unless `versions` and `claims` match.
     lock_if_version: ClassVar[str]
-    """Locks the rows of the sorted `ids`; fails unless `versions` and `claims` match."""
-
+    # Deletes the rows of `ids` under `claims`; fails unless they are `count` rows whose versions
+    # add up to `versions`. The sum suffices because the batch also appends their next events, so no
+    # row can have a later version, and thus none has an earlier one.
     delete_if_version: ClassVar[str]
-    """Deletes the rows of `ids` under `claims`; fails unless they are `count` rows whose versions
-    add up to `versions`. The sum suffices because the same batch appends their next events: no row
-    can have a later version, so none has an earlier one."""
-
+    # Side tables that insert, update and delete maintain together with the rows.
     side_tables: ClassVar[tuple[str, ...]] = ()
-    """Side tables that insert, update and delete maintain together with the rows."""
-
+    # Columns changed without an event, each with the column that limits its validity: the value
+    # counts while that column is unchanged.
     columns_outside_log: ClassVar[Mapping[str, str]] = {}
-    """Columns changed without an event, each with the column that limits its validity: the value
-    counts while that column is unchanged."""
 
     def side_statements(self, changes: Changes) -> SideStatements:  # noqa: ARG002 (most tables have none)
         """Takes all changes of a batch, so that side rows of all kinds are locked in one order."""

@@ -41,8 +41,8 @@ class TableChanges:
         ids, versions = uuids([one.id for one in known]), [one.version for one in known]
         claims = uuids([self._table.claim_id(one) for one in known])
         if self._inserted or self._updated or len(self._deleted) != len(known):
-            given = {"ids": ids, "claims": claims, "versions": bigints(versions)}
-            pipeline.add(self._table.lock_if_version, **given)
+            parameters = {"ids": ids, "claims": claims, "versions": bigints(versions)}
+            pipeline.add(self._table.lock_if_version, **parameters)
         else:
             counts = {"count": len(known), "versions": sum(versions)}
             pipeline.add(self._table.delete_if_version, ids=ids, claims=claims, **counts)
@@ -56,8 +56,8 @@ class TableChanges:
             pipeline.add(table.delete, ids=uuids([state.id for state in self._deleted]))
         if self._inserted:
             self._inserted.sort(key=_by_id)
-            query, given = table.insert_statement(self._inserted)
-            pipeline.add(query, **given)
+            query, parameters = table.insert_statement(self._inserted)
+            pipeline.add(query, **parameters)
         if self._updated:
-            query, given = table.update_statement(self._updated)
-            pipeline.add(query, **given)
+            query, parameters = table.update_statement(self._updated)
+            pipeline.add(query, **parameters)

@@ -27,11 +27,10 @@ class LoadedAggregate:
     def __init__(self, state: State | None) -> None:
         self.before = state
         self.state = state
+        # Set by the first event that the batch records for it.
         self.decider: Decider[Any] | None = None
-        """Set by the first event that the batch records for it."""
-
+        # Whether it finished and restarted in this batch: then immutable columns differ too.
         self.is_recreated = False
-        """Whether it finished and restarted in this batch: then immutable columns differ too."""
 
 
 class UnreadableAggregate(Struct, frozen=True, gc=False):
@@ -125,12 +124,12 @@ class BatchUnitOfWork:
         found = [state for state in states if isinstance(state, decider.state)]
         return [state for state in found if not decider.finished(state)]
 
-    def pick_one(self, decider: Decider[S], among: Hashable = None) -> S | None:
-        picked = self.pick(decider, among, limit=1)
+    def pick_one(self, decider: Decider[S], selector: Hashable = None) -> S | None:
+        picked = self.pick(decider, selector, limit=1)
         return picked[0] if picked else None
 
-    def pick(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
-        source = decider.name, among
+    def pick(self, decider: Decider[S], selector: Hashable, *, limit: int) -> list[S]:
+        source = decider.name, selector
         ready: deque[Any] = self._ready[source]
         entries = self._entries
         picked: list[Any] = []

@@ -83,10 +83,6 @@ class PendingCommand(Protocol):
 C = TypeVar("C", bound=PendingCommand)
 
 
-def _ignore(_error: UnavailableError) -> None:
-    pass
-
-
 class Writer(Generic[C]):
     def __init__(
         self,
@@ -95,7 +91,7 @@ class Writer(Generic[C]):
         resolve: Callable[[Sequence[C], Batch], None],
         unreadable_rows: UnreadableRows,
         *,
-        cannot_write: Callable[[UnavailableError], None] = _ignore,
+        cannot_write: Callable[[UnavailableError], None] = lambda _error: None,
     ) -> None:
         self._cannot_write = cannot_write
         self._conninfo = conninfo
@@ -105,9 +101,6 @@ class Writer(Generic[C]):
         self._pipeline: Pipeline | None = None
         self._backend: dict[str, object] = {}
         self._conflicts_count = 0
-
-    async def close(self) -> None:
-        await self._disconnect()
 
     async def commit(self, commands: Sequence[C]) -> None:
         """Returns when every command has its outcome."""
@@ -157,7 +150,7 @@ class Writer(Generic[C]):
             return commands
         if isinstance(error, CANNOT_WRITE):
             # The server may have become a standby, so the next attempt reconnects.
-            await self._disconnect()
+            await self.close()
             kind = StorageFullError if isinstance(error, errors.DiskFull) else UnavailableError
             write_error = kind(f"The database cannot write: {error}")
             self._cannot_write(write_error)
@@ -170,7 +163,7 @@ class Writer(Generic[C]):
     async def _after_defect(self, defect: Exception, commands: Sequence[C]) -> None:
         """Handles a batch that could not be sent, for example because a value fits no column.
         Closing the connection rolls back the statements sent so far."""
-        await self._disconnect()
+        await self.close()
         if len(commands) > 1:
             await self._commit_halves(commands)
         else:
@@ -220,7 +213,7 @@ class Writer(Generic[C]):
         return isinstance(error, OSError) or error.sqlstate is None
 
     async def _after_loss(self, batch: Batch, commands: Sequence[C]) -> Sequence[C]:
-        await self._disconnect()
+        await self.close()
         if not batch.commit_sent:
             await asyncio.sleep(RETRY_SECONDS)
             return commands
@@ -234,7 +227,7 @@ class Writer(Generic[C]):
             return []
         return commands
 
-    async def _disconnect(self) -> None:
+    async def close(self) -> None:
         if self._pipeline is not None:
             await self._pipeline.close()
             self._pipeline = None

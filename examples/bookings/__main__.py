@@ -1,4 +1,4 @@
-"""`python -m examples.bookings …`: the firm's programs, together or one by one."""
+"""`python -m examples.bookings …`: command line of the example."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from examples.bookings.worker import bookings_worker, transfers_worker
 BOOKINGS_COUNT = 10
 DEMO_SECONDS_MAX = 60
 UNANSWERED = "returned without completing response"
-# Nothing can go wrong with these: all that hears of them are the stand-ins.
+# Safe in the demo, because only the stand-ins receive requests.
 DEMO_FLAGS = {
     "INVOICING_ENABLED": "true",
     "SEND_EMAILS": "true",
@@ -34,7 +34,9 @@ DEMO_FLAGS = {
 
 
 @click.group(invoke_without_command=True)
-@click.option("--all", "everything", is_flag=True, help="Start all of it, and book ten bookings.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Start all programs and create ten bookings."
+)
 @click.pass_context
 def cli(ctx: click.Context, everything: bool) -> None:
     """A firm that rents out machines. Daybook has to run: start it with ./run."""
@@ -46,27 +48,27 @@ def cli(ctx: click.Context, everything: bool) -> None:
 
 @cli.command()
 def serve() -> None:
-    """Stand-ins, web application and workers in one process, until Ctrl-C."""
+    """Run stand-ins, web application and workers in one process, until Ctrl-C."""
     run(serve_all(from_environment()))
 
 
 @cli.command()
 def worker() -> None:
-    """The workers alone, until Ctrl-C; as many of these as one likes."""
+    """Run only the workers, until Ctrl-C; may run in several processes."""
     run(work(from_environment()))
 
 
 @cli.command()
 @click.argument("count", type=click.IntRange(1, 1000), default=BOOKINGS_COUNT)
 def book(count: int) -> None:
-    """Book some machines, and pay."""
+    """Create and pay bookings."""
     run(book_some(from_environment(), count))
 
 
 @cli.command()
 @click.argument("count", type=click.IntRange(1, 100), default=BOOKINGS_COUNT)
 def show(count: int) -> None:
-    """Show what became of the newest bookings."""
+    """Show the newest bookings and their jobs."""
     run(show_newest(from_environment(), count))
 
 
@@ -76,7 +78,7 @@ async def show_everything(settings: Settings) -> None:
         open_firm(settings, standins) as office,
         AsyncClient(settings.daybook_url, key=settings.daybook_key) as client,
     ):
-        demo.make_trouble(standins)
+        demo.inject_failures(standins)
         booking_ids = await demo.book(office, BOOKINGS_COUNT)
         async with office.database.connection() as connection:
             await transfers.order_transfer(
@@ -118,7 +120,7 @@ async def show_newest(settings: Settings, count: int) -> None:
 
 @asynccontextmanager
 async def open_firm(settings: Settings, standins: StandIns) -> AsyncIterator[Office]:
-    """Everything that listens and works, for as long as the context lasts."""
+    """Runs web application, stand-ins and workers while the context is open."""
     with listen(settings.web_port) as web, listen(settings.standins_port) as others:
         async with open_office(settings) as office:
             apps = {web: web_app(office), others: standins.app}
@@ -128,7 +130,7 @@ async def open_firm(settings: Settings, standins: StandIns) -> AsyncIterator[Off
 
 @asynccontextmanager
 async def working(workers: Sequence[Worker]) -> AsyncIterator[None]:
-    """When one of them ends by itself, which only a defect can bring about, all of it ends."""
+    """Runs the workers. If one ends by itself, which means a defect, all end."""
     async with asyncio.TaskGroup() as group:
         for one in workers:
             group.create_task(one.serve())
@@ -147,7 +149,7 @@ async def make_workers(office: Office) -> list[Worker]:
 
 
 def signalled() -> asyncio.Event:
-    """Is set by Ctrl-C and SIGTERM."""
+    """Returns an event that Ctrl-C and SIGTERM set."""
     event = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, event.set)
@@ -155,13 +157,13 @@ def signalled() -> asyncio.Event:
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:
-    """What happens goes to stderr, one line of JSON for each event."""
+    """Logs to stderr, one line of JSON per record."""
     handler = logging.StreamHandler()
     handler.setFormatter(JSONLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for chatty in ("httpx2", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # What a stand-in leaves unanswered on purpose is not worth an error.
+    # A stand-in cuts connections on purpose; uvicorn would log an error.
     logging.getLogger("uvicorn.error").addFilter(lambda line: UNANSWERED not in line.getMessage())
     try:
         asyncio.run(program)

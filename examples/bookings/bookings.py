@@ -1,7 +1,6 @@
-"""`bookings.bookings` and `bookings.sent_emails`: what we know about a booking.
+"""All statements on the tables `bookings.bookings` and `bookings.sent_emails`.
 
-Every statement about these tables stands here. Whoever calls has a connection, and decides what
-belongs into one transaction.
+Callers pass a connection and control the transaction.
 """
 
 from datetime import date, datetime, timedelta
@@ -29,7 +28,7 @@ FROM bookings.bookings
 WHERE id = %(id)s
 """
 
-# The condition lets one of two callers through, and the row's lock makes the other wait for it.
+# The condition lets one of two callers pass; the row lock makes the other wait for it.
 CONFIRM_BOOKING = """
 UPDATE bookings.bookings
 SET status = 'CONFIRMED', confirmed_at = now(), payment_intent_id = %(payment_intent_id)s
@@ -42,8 +41,8 @@ SET invoice_number = %(number)s, invoice_pdf_url = %(pdf_url)s
 WHERE id = %(id)s
 """
 
-# Decided once for all attempts of a job: what is sent again under the same key must be the same.
-# A job that is started over by hand has another key, and its mail a link that is fresh.
+# Decided once for all attempts of a job: a request repeated under the same key must be identical.
+# A restarted job has another key, and its mail gets a fresh link.
 DECIDE_LINK = """
 UPDATE bookings.bookings
 SET invoice_link_key = %(key)s,
@@ -77,7 +76,7 @@ class NewBooking(Struct, frozen=True, kw_only=True):
     customer_name: str
     customer_email: str
     customer_nif: str | None = None
-    """The tax number, for those who want it on their invoice."""
+    """The customer's tax number, optional."""
 
     total_cents: int
     """VAT included."""
@@ -113,7 +112,7 @@ async def find(connection: AsyncConnection[Any], booking_id: int) -> Booking | N
 async def confirm(
     connection: AsyncConnection[Any], booking_id: int, payment_intent_id: str
 ) -> bool:
-    """Whether it was pending until now."""
+    """Returns whether the booking was pending."""
     parameters = {"id": booking_id, "payment_intent_id": payment_intent_id}
     cursor = await connection.execute(CONFIRM_BOOKING, parameters)
     return cursor.rowcount == 1
@@ -129,7 +128,7 @@ async def record_invoice(
 async def decide_link(
     connection: AsyncConnection[Any], booking_id: int, *, key: str, lifetime: timedelta
 ) -> datetime:
-    """Until when the link works that the job with this effect key sends."""
+    """Returns the expiry of the link that the job with this effect key sends."""
     parameters = {"id": booking_id, "key": key, "lifetime": lifetime}
     cursor = await connection.execute(DECIDE_LINK, parameters)
     row = await cursor.fetchone()
@@ -139,7 +138,7 @@ async def decide_link(
 
 
 async def find_email(connection: AsyncConnection[Any], booking_id: int, kind: str) -> str | None:
-    """The provider's id of the mail that was sent."""
+    """Returns the provider's id of the sent mail."""
     cursor = await connection.execute(FIND_EMAIL, {"id": booking_id, "kind": kind})
     row = await cursor.fetchone()
     return None if row is None else str(row[0])

@@ -1,4 +1,4 @@
-"""Ten bookings to look at, with everything going wrong that is allowed to."""
+"""The demo: ten bookings, with failures of every vendor."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,35 +30,35 @@ LIMIT %(limit)s
 """
 
 
-def make_trouble(standins: StandIns) -> None:
-    """Vendors as they are: down for a moment, busy, and silent after having done it."""
+def inject_failures(standins: StandIns) -> None:
+    """Makes vendors fail: server errors, rate limits, and responses lost after the effect."""
     standins.invoices.fail_next(2, How.ERROR, path="documents")
     standins.invoices.fail_next(1, How.LOST, path="documents")
     standins.mail.fail_next(2, How.BUSY)
     standins.pos.fail_next(1, How.LOST)
 
 
-def new_booking(place: int) -> NewBooking:
-    """The third customer has mistyped the address; every other one has a tax number."""
-    starts_on = FIRST_DAY + timedelta(days=place)
+def new_booking(index: int) -> NewBooking:
+    """The third customer has an invalid address; every second one has a tax number."""
+    starts_on = FIRST_DAY + timedelta(days=index)
     return NewBooking(
-        machine=MACHINES[place % len(MACHINES)],
+        machine=MACHINES[index % len(MACHINES)],
         starts_on=starts_on,
         ends_on=starts_on + timedelta(days=2),
-        customer_name=f"Customer {place + 1}",
-        customer_email="not an address" if place == 2 else f"customer{place + 1}@example.com",
-        customer_nif=f"50000{place:04}" if place % 2 else None,
-        total_cents=12_300 + 1_111 * place,
+        customer_name=f"Customer {index + 1}",
+        customer_email="not an address" if index == 2 else f"customer{index + 1}@example.com",
+        customer_nif=f"50000{index:04}" if index % 2 else None,
+        total_cents=12_300 + 1_111 * index,
     )
 
 
 async def book(office: Office, count: int) -> list[int]:
     booking_ids = []
-    for place in range(count):
+    for index in range(count):
         async with office.database.connection() as connection:
-            booking_id = await bookings.create(connection, new_booking(place))
+            booking_id = await bookings.create(connection, new_booking(index))
         async with office.database.connection() as connection:
-            # In life this is the webhook of the payment service; see web.py.
+            # In production the webhook of the payment service does this; see web.py.
             payment = f"pi_{booking_id}"
             await promote_booking(connection, booking_id, payment_intent_id=payment)
         booking_ids.append(booking_id)
@@ -70,7 +70,7 @@ async def jobs_of(client: AsyncClient, booking_id: int) -> list[Job]:
 
 
 async def all_done(client: AsyncClient, booking_ids: Sequence[int]) -> None:
-    """Returns when nothing is left to do or to try again; what is put off counts as left."""
+    """Returns when no job is unfinished; snoozed jobs are unfinished."""
     left = list(booking_ids)
     while left:
         await asyncio.sleep(LOOK_SECONDS)
@@ -78,13 +78,13 @@ async def all_done(client: AsyncClient, booking_ids: Sequence[int]) -> None:
 
 
 async def overview(office: Office, client: AsyncClient, count: int) -> Table:
-    """The newest bookings: what we know of them, and how their jobs stand."""
+    """Returns a table of the newest bookings and their jobs."""
     table = Table("booking", "invoice", "mails", "jobs")
     async with office.database.connection() as connection:
         for booking_id, *facts in await _newest(connection, count):
             jobs = await jobs_of(client, booking_id)
-            told = [_told(job) for job in sorted(jobs, key=lambda job: job.type)]
-            table.add_row(str(booking_id), *(str(fact or "-") for fact in facts), "\n".join(told))
+            lines = [_line(job) for job in sorted(jobs, key=lambda job: job.type)]
+            table.add_row(str(booking_id), *(str(fact or "-") for fact in facts), "\n".join(lines))
     return table
 
 
@@ -97,7 +97,7 @@ async def _newest(connection: AsyncConnection[Any], count: int) -> list[Any]:
     return list(reversed(await cursor.fetchall()))
 
 
-def _told(job: Job) -> str:
+def _line(job: Job) -> str:
     tries = f", attempt {job.attempts}" if job.attempts > 1 else ""
     why = f": {job.error}" if job.error and job.status == "DEAD" else ""
     return f"{job.type} {job.status}{tries}{why}"

@@ -1,7 +1,7 @@
-"""The jobs that send mail: each at least once, and under a key by which the provider makes it one.
+"""Jobs that send mail: at least once, deduplicated by the provider.
 
-A crash after the mail was sent and before that was recorded sends it again, under the same key;
-the provider gives the message it has, and that one is recorded.
+A crash between sending and recording repeats the request under the same idempotency key; the
+provider returns the existing message, which is then recorded.
 """
 
 import logging
@@ -21,7 +21,7 @@ logger = logging.getLogger("bookings")
 
 class Email(Struct, frozen=True, kw_only=True):
     kind: str
-    """One of each for a booking."""
+    """A booking gets one mail of each kind."""
 
     to: Sequence[str]
     subject: str
@@ -79,16 +79,16 @@ async def _send(office: Office, job: ClaimedJob, booking: Booking, email: Email)
         return {"messageId": message_id}
     if not office.settings.send_emails:
         _say("email:skipped", job, reason="dry run")
-        # Put off rather than done: it is sent once somebody switches mails on.
+        # Snoozed, not completed: it is sent once SEND_EMAILS is on.
         raise Snooze(seconds=office.settings.look_again_seconds)
-    message_id = await _hand_over(office, job, email)
+    message_id = await _post(office, job, email)
     async with office.database.connection() as connection:
         await bookings.record_email(connection, booking.id, kind=email.kind, message_id=message_id)
     _say("email:sent", job, messageId=message_id)
     return {"messageId": message_id}
 
 
-async def _hand_over(office: Office, job: ClaimedJob, email: Email) -> str:
+async def _post(office: Office, job: ClaimedJob, email: Email) -> str:
     body = {
         "from": office.settings.email_from,
         "to": list(email.to),
@@ -98,7 +98,7 @@ async def _hand_over(office: Office, job: ClaimedJob, email: Email) -> str:
     try:
         answer = await office.mail.post("emails", body, job=job)
     except (Retry, Fail) as error:
-        # An address that is refused is a Fail: it would be refused every time.
+        # A refused address is a Fail, because a retry would be refused, too.
         _say("email:error", job, level=logging.WARNING, error=str(error))
         raise
     return str(answer["id"])
@@ -110,6 +110,6 @@ def _facts(booking: Booking) -> str:
 
 
 def _say(event: str, job: ClaimedJob, *, level: int = logging.INFO, **fields: Any) -> None:
-    """Without addresses: logs are kept longer, and read by more people, than a customer likes."""
+    """Logs without mail addresses, which are personal data."""
     about = {"jobId": str(job.id), "bookingId": job.subject, "type": job.type}
     logger.log(level, event, extra={**about, **fields})

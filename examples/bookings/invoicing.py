@@ -1,4 +1,4 @@
-"""The job issue_invoice: an invoice at the vendor's, exactly one for each booking."""
+"""The job `issue_invoice`: creates exactly one invoice per booking at the vendor."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ REGISTER = "online"
 
 
 async def issue_invoice(office: Office, job: ClaimedJob) -> dict[str, str]:
-    """The result is the payload of the job that follows, send_invoice_ready."""
+    """Returns the payload of the follow-up, `send_invoice_ready`."""
     if not office.settings.invoicing_enabled:
-        # Not done, but put off: it is issued once somebody switches invoicing on.
+        # Snoozed, not completed: it is issued once INVOICING_ENABLED is on.
         raise Snooze(seconds=office.settings.look_again_seconds)
     booking = await office.booking_of(job)
     if booking.is_invoiced:
@@ -35,8 +35,8 @@ async def issue_invoice(office: Office, job: ClaimedJob) -> dict[str, str]:
 
 
 def build_document(booking: Booking, client_id: str) -> dict[str, Any]:
-    """An FR, which is invoice and receipt in one, for what is paid; an FT for what is not. Made
-    of stored facts alone, so that every attempt sends the same."""
+    """An FR (invoice and receipt) for a paid booking, an FT for an unpaid one. It uses stored
+    values only, so that every attempt sends the same document."""
     assert booking.confirmed_at is not None
     net_cents = net_of(booking.total_cents)
     return {
@@ -58,13 +58,13 @@ def build_document(booking: Booking, client_id: str) -> dict[str, Any]:
 
 
 def net_of(gross_cents: int) -> int:
-    """To the nearest cent, and half a cent up. In whole numbers: it is money."""
+    """Rounds to the nearest cent, half up, in integers."""
     percent = 100 + VAT_PERCENT
     return (2 * 100 * gross_cents + percent) // (2 * percent)
 
 
 async def _resolve_client(office: Office, job: ClaimedJob, booking: Booking) -> str:
-    """By tax number, or else by address; one that the vendor does not know yet is entered."""
+    """Finds the client by tax number or mail address, or creates it."""
     if booking.customer_nif:
         mark = {"nif": booking.customer_nif}
     else:

@@ -1,4 +1,4 @@
-"""Links to invoices: whoever has one may see that invoice, for 72 hours, without an account."""
+"""Signed links to invoices: valid for 72 hours, without a login."""
 
 from datetime import datetime, timedelta
 
@@ -6,16 +6,16 @@ import jwt
 
 LIFETIME = timedelta(hours=72)
 ALGORITHM = "HS256"
-# So that a token which we sign for something else opens no invoice.
+# Keeps tokens that are signed for other purposes from opening an invoice.
 AUDIENCE = "invoice"
 
 
 class LinkExpired(Exception):
-    """It was one of ours."""
+    """The signature is valid, but the link is too old."""
 
 
 class LinkForged(Exception):
-    """It was never one of ours, or is that of another invoice."""
+    """The signature is invalid, or belongs to another invoice."""
 
 
 def invoice_link(base_url: str, booking_id: int, *, until: datetime, secret: str) -> str:

@@ -1,4 +1,4 @@
-"""The office: what handlers and web pages need to do their work, opened and closed in one place."""
+"""Shared resources of handlers and web application: database pool and vendor clients."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,7 +41,7 @@ class Office(Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def open_office(settings: Settings) -> AsyncIterator[Office]:
-    # A proxy of the environment is not for services on the inside.
+    # The vendors are internal: no proxy of the environment applies.
     http = httpx2.AsyncClient(timeout=settings.answer_seconds_max, trust_env=False)
     async with http, _pool(settings) as database:
         async with database.connection() as connection:
@@ -67,7 +67,7 @@ def _pool(settings: Settings) -> Pool:
 
 
 def running_database() -> str:
-    """The PostgreSQL that a `./run` on this machine has started for itself."""
+    """Returns the embedded PostgreSQL of a `./run` on this machine."""
     from daybook.api.settings.environment import from_environment
     from daybook.eventlog.postgres.embedded import running_conninfo
 

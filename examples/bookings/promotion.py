@@ -1,4 +1,4 @@
-"""A booking that is paid is confirmed, and its jobs are created: together or not at all."""
+"""Confirms a paid booking and creates its jobs in one transaction."""
 
 import logging
 from typing import Any
@@ -16,7 +16,7 @@ logger = logging.getLogger("bookings")
 
 
 class BookingNotPending(Exception):
-    """There is no such booking, or it was cancelled."""
+    """The booking does not exist or was cancelled."""
 
     def __init__(self, booking_id: int) -> None:
         super().__init__(f"Booking {booking_id} cannot be confirmed.")
@@ -25,23 +25,23 @@ class BookingNotPending(Exception):
 async def promote_booking(
     connection: AsyncConnection[Any], booking_id: int, *, payment_intent_id: str
 ) -> bool:
-    """PENDING → CONFIRMED, with the three jobs that follow. False when that was done before: a
-    payment is often announced twice."""
+    """PENDING → CONFIRMED, with three jobs. Returns False if it was confirmed before: payment
+    webhooks often arrive twice."""
     jobs = {
         "issue_invoice": {"stripePaymentIntentId": payment_intent_id},
         "send_customer_confirmation": {},
         "send_internal_confirmation": {},
     }
-    # Inside somebody else's transaction this would not be over when we say so.
+    # Inside an outer transaction this one would not be committed on return.
     assert connection.info.transaction_status is TransactionStatus.IDLE
     async with connection.transaction():
         if not await bookings.confirm(connection, booking_id, payment_intent_id):
             await _must_be_confirmed(connection, booking_id)
             return False
-        # Last before the commit: readers of Daybook's log wait for it from here on.
+        # Last before the commit: from here on, followers of Daybook's log wait for it.
         for type_, payload in jobs.items():
             await create_job(connection, booking_id, type_, payload)
-    # Not before it is true.
+    # Logged only after the commit.
     logger.info("jobs:created", extra={"bookingId": str(booking_id), "types": list(jobs)})
     return True
 
@@ -49,8 +49,8 @@ async def promote_booking(
 async def create_job(
     connection: AsyncConnection[Any], booking_id: int, type_: str, payload: Any
 ) -> None:
-    """One job for each booking and type, for ever: a repeated call keeps the job that exists, and
-    starts it over if it is dead."""
+    """Creates one job per booking and type, forever. A repeated call returns the existing job, and
+    restarts a dead one."""
     await enqueue_async(
         connection,
         queue=QUEUE,

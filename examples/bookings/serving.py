@@ -1,4 +1,4 @@
-"""Applications that answer for as long as a context lasts, several of them in one process."""
+"""Runs several ASGI applications in one process while a context is open."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ FINISH_SECONDS_MAX = 1
 
 
 class Server(uvicorn.Server):
-    """uvicorn without signals of its own: when to stop is for the program to say."""
+    """uvicorn without signal handlers: the program decides when to stop."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -21,7 +21,7 @@ class Server(uvicorn.Server):
 
 
 def listen(port: int = 0) -> socket.socket:
-    """Port 0 is any that is free."""
+    """Port 0 chooses a free one."""
     return socket.create_server((HOST, port))
 
 
@@ -47,7 +47,7 @@ def _config(app: ASGIApp) -> uvicorn.Config:
         lifespan="off",
         ws="none",
         access_log=False,
-        # What is logged, and how, is for the program to say too.
+        # The program configures logging.
         log_config=None,
         timeout_graceful_shutdown=FINISH_SECONDS_MAX,
     )

@@ -1,4 +1,4 @@
-"""The settings of the example, and its only look at the environment."""
+"""Settings of the example, from environment variables."""
 
 import os
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta, Struct, ValidationError, convert, field
 from msgspec.structs import fields
 
-# Good enough on one's own machine, and refused anywhere else.
+# Accepted on this machine only.
 LOCAL_SECRET = "known to everybody who reads this file"  # noqa: S105 (see the line above)
 WEB_PORT = 8080
 STANDINS_PORT = 8100
@@ -19,21 +19,21 @@ Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
 
 class BadSettings(ValueError):
-    """A sentence for the person at the terminal."""
+    """Its text is shown on the terminal."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
     database_url: str | None = field(default=None, name="DATABASE_URL")
-    """Where Daybook's tables and ours are; that of a `./run` on this machine, if not given."""
+    """The database of Daybook and of the example; by default that of a `./run` on this machine."""
 
     web_port: Port = field(default=WEB_PORT, name="BOOKINGS_PORT")
     standins_port: Port = field(default=STANDINS_PORT, name="STANDINS_PORT")
-    """Where `serve` listens. The addresses below are these, if they are not given."""
+    """Ports of `serve`, and defaults for the addresses below."""
 
-    # Not DAYBOOK_…, which are the names of the service's own settings: it refuses others.
+    # Not DAYBOOK_…: the service refuses unknown settings with that prefix.
     daybook_url: str = field(default="http://127.0.0.1:8000", name="BOOKINGS_DAYBOOK_URL")
     daybook_key: str | None = field(default=None, name="DAYBOOK_KEY")
-    """What Daybook lets us in by. It is an admin's, because we set up a queue of our own."""
+    """An API key with the scope admin, which configuring a queue needs."""
 
     invoices_url: str = field(name="INVOICES_URL")
     mail_url: str = field(name="MAIL_URL")
@@ -41,7 +41,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     base_url: str = field(name="BASE_URL")
     app_url: str | None = field(default=None, name="APP_URL")
-    """The address of our own web application as customers know it; BASE_URL, if not given."""
+    """Public address of the web application; by default BASE_URL."""
 
     invoicing_enabled: bool = field(default=False, name="INVOICING_ENABLED")
     send_emails: bool = field(default=False, name="SEND_EMAILS")
@@ -52,16 +52,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     webhook_secret: str = field(default=LOCAL_SECRET, name="STRIPE_WEBHOOK_SECRET")
 
     look_again_seconds: Seconds = field(default=60.0, name="BOOKINGS_LOOK_AGAIN_SECONDS")
-    """When a job that was put off, because of a flag for instance, is looked at again."""
+    """Snooze of jobs that wait for a flag or another job."""
 
     retry_seconds: Seconds = field(default=1.0, name="BOOKINGS_RETRY_SECONDS")
-    """The rest after a first failure; it doubles with each."""
+    """Backoff after the first failure; it doubles with each."""
 
     answer_seconds_max: Seconds = field(default=5.0, name="BOOKINGS_ANSWER_SECONDS_MAX")
-    """How long the services of others may take."""
+    """Timeout of requests to vendors."""
 
     lease_seconds: Seconds = field(default=90.0, name="BOOKINGS_LEASE_SECONDS")
-    """How long a worker may be silent before its jobs are given to another."""
 
     @property
     def public_url(self) -> str:
@@ -69,7 +68,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def from_environment(**defaults: str) -> Settings:
-    """`defaults`, by the names of variables, are for those that are not set."""
+    """`defaults` apply to variables that are not set."""
     return load({**defaults, **os.environ})
 
 
@@ -85,7 +84,7 @@ def load(environ: Mapping[str, str]) -> Settings:
 
 
 def _local_addresses(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of all that is not said to be elsewhere."""
+    """Returns local addresses for all that are not set."""
     standins = f"http://127.0.0.1:{values.get('standins_port', STANDINS_PORT)}"
     addresses = {
         "base_url": f"http://127.0.0.1:{values.get('web_port', WEB_PORT)}",
@@ -98,7 +97,7 @@ def _local_addresses(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(name: str, text: str, kind: Any) -> Any:
     if kind is bool:
-        # Anything else is off: nothing is sent because of a typing mistake.
+        # Any other value is off, so that a typo sends nothing.
         return text == "true"
     if kind == tuple[str, ...]:
         return tuple(part for one in text.split(",") if (part := one.strip()))

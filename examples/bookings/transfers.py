@@ -1,7 +1,6 @@
-"""`bookings.transfers`, and the jobs that keep the till's consignments in step with it.
+"""Transfers between depots, and the jobs that synchronise them with the till's consignments.
 
-A transfer is ours, its consignment the till's. Each job tells the till one thing, and the
-ConsignmentSync that follows it takes over what the till then says.
+Each job sends one change to the till; its follow-up, ConsignmentSync, stores the till's state.
 """
 
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from examples.bookings.office import Office
 QUEUE = "transfers"
 
 Counts = Mapping[str, int]
-"""How many of which machine."""
+"""Number of machines by name."""
 
 CREATE_TRANSFER = """
 INSERT INTO bookings.transfers (from_depot, to_depot, counts)
@@ -57,7 +56,7 @@ class Transfer(Struct, frozen=True, kw_only=True):
 
 
 async def prepare_queue(client: AsyncClient) -> None:
-    """The jobs of one transfer are done one at a time, those of different ones side by side."""
+    """Jobs of one transfer run one at a time; different transfers run concurrently."""
     await client.set_queue(QUEUE, per_subject=Limits(concurrency=1))
 
 
@@ -84,7 +83,7 @@ async def change_transfer(
 async def receive_transfer(
     connection: AsyncConnection[Any], transfer_id: int, counts: Counts
 ) -> None:
-    """What arrived, which may be less than was sent, and in several parts."""
+    """Records an arrival, which may be partial."""
     async with connection.transaction():
         await _enqueue(connection, transfer_id, "TransferReceive", {"counts": counts})
 
@@ -107,15 +106,15 @@ async def transfer_create(office: Office, job: ClaimedJob) -> Any:
 
 
 async def transfer_update(office: Office, job: ClaimedJob) -> Any:
-    """Tells what is to be sent as it stands now, so that a late update takes nothing back; two
-    at a time might, but `prepare_queue` keeps jobs of one transfer apart."""
+    """Sends the current counts, so that a late update reverts nothing. `prepare_queue` keeps two
+    updates of one transfer from running at once."""
     transfer = await _transfer_of(office, job)
     path = _consignment_path(office, transfer)
     return await office.pos.put(path, {"counts": transfer.counts}, job=job)
 
 
 async def transfer_receive(office: Office, job: ClaimedJob) -> Any:
-    """Adds to the stock: the job's key is all that keeps a second try from adding it again."""
+    """Adds to the stock. Only the job's effect key keeps a retry from adding twice."""
     transfer = await _transfer_of(office, job)
     path = _consignment_path(office, transfer)
     return await office.pos.post(f"{path}/receive", {"counts": job.payload["counts"]}, job=job)
@@ -123,15 +122,15 @@ async def transfer_receive(office: Office, job: ClaimedJob) -> Any:
 
 async def consignment_sync(office: Office, job: ClaimedJob) -> Any:
     transfer = await _transfer_of(office, job)
-    told = await office.pos.get(_consignment_path(office, transfer), job=job)
+    consignment = await office.pos.get(_consignment_path(office, transfer), job=job)
     parameters = {
         "id": transfer.id,
-        "status": told["status"],
-        "received_counts": Jsonb(told["receivedCounts"]),
+        "status": consignment["status"],
+        "received_counts": Jsonb(consignment["receivedCounts"]),
     }
     async with office.database.connection() as connection:
         await connection.execute(RECORD_STATUS, parameters)
-    return {"status": told["status"]}
+    return {"status": consignment["status"]}
 
 
 async def find(connection: AsyncConnection[Any], transfer_id: int) -> Transfer | None:
@@ -150,7 +149,7 @@ async def _transfer_of(office: Office, job: ClaimedJob) -> Transfer:
 
 
 def _consignment_path(office: Office, transfer: Transfer) -> str:
-    """Its TransferCreate may not be done yet: then this one waits."""
+    """Snoozes the job if TransferCreate is not done yet."""
     if transfer.consignment_id is None:
         raise Snooze(seconds=office.settings.look_again_seconds)
     return f"consignments/{transfer.consignment_id}"

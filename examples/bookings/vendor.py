@@ -1,8 +1,7 @@
-"""Somebody else's service, asked on behalf of a job.
+"""HTTP client of a vendor, used by jobs.
 
-Owns what all of them have in common: every request has a time limit and carries the id that
-connects all that is done for one booking, every write carries the job's effect key, and every
-answer is a value, a reason to try again, or a reason not to.
+Every request has a timeout and a correlation id; every write carries the job's effect key. A
+response becomes a value, Retry or Fail.
 """
 
 from http import HTTPStatus
@@ -12,8 +11,8 @@ import httpx2
 
 from daybook import ClaimedJob, Fail, Retry
 
-# Not our request is wrong with these, but the moment, or a right that somebody has to give us.
-PASSING = (
+# Client errors that may pass, or that an operator can fix by granting access.
+TRANSIENT = (
     HTTPStatus.UNAUTHORIZED,
     HTTPStatus.FORBIDDEN,
     HTTPStatus.REQUEST_TIMEOUT,
@@ -25,27 +24,26 @@ REST_SECONDS_MAX = 3600.0
 
 class Vendor:
     def __init__(self, name: str, url: str, http: httpx2.AsyncClient) -> None:
-        """`http` knows how long an answer may take."""
+        """`http` has the timeout."""
         self._name = name
         self._url = url.rstrip("/")
         self._http = http
 
     async def get(self, path: str, *, job: ClaimedJob, **parameters: str) -> Any:
-        return (await self._ask("GET", path, _correlated(job), params=parameters)).json()
+        return (await self._send("GET", path, _correlation(job), params=parameters)).json()
 
     async def post(self, path: str, body: Any, *, job: ClaimedJob, part: str = "") -> Any:
-        """`part` is for a job that has more than one effect in the same place: each needs a key
-        of its own."""
-        headers = {**_correlated(job), **_keyed(job, part)}
-        return (await self._ask("POST", path, headers, json=body)).json()
+        """`part` distinguishes several effects of one job, each of which needs its own key."""
+        headers = {**_correlation(job), **_idempotency(job, part)}
+        return (await self._send("POST", path, headers, json=body)).json()
 
     async def put(self, path: str, body: Any, *, job: ClaimedJob) -> Any:
-        headers = {**_correlated(job), **_keyed(job)}
-        return (await self._ask("PUT", path, headers, json=body)).json()
+        headers = {**_correlation(job), **_idempotency(job)}
+        return (await self._send("PUT", path, headers, json=body)).json()
 
     async def create(self, path: str, body: Any, *, job: ClaimedJob, reference: str) -> Any:
-        """What must never be there twice, not even when somebody starts the job over by hand. A
-        new life has a new key, which the vendor would take for a new wish: so we look first."""
+        """Creates a resource exactly once, also after a manual restart of the job: the new life has
+        a new key, so the reference is looked up first."""
         if job.life > 1:
             found = await self.get(path, job=job, reference=reference)
             if found["items"]:
@@ -53,9 +51,9 @@ class Vendor:
         return await self.post(path, {**body, "reference": reference}, job=job)
 
     async def download(self, path: str) -> bytes:
-        return (await self._ask("GET", path, {})).content
+        return (await self._send("GET", path, {})).content
 
-    async def _ask(
+    async def _send(
         self, method: str, path: str, headers: dict[str, str], **content: Any
     ) -> httpx2.Response:
         try:
@@ -69,20 +67,20 @@ class Vendor:
             return answer
         reason = f"The {self._name} service answered {answer.status_code}"
         reason = f"{reason}: {answer.text[:REASON_CHARACTERS_MAX]}"
-        if answer.is_server_error or answer.status_code in PASSING:
-            raise Retry(reason, after=_wished_seconds(answer))
+        if answer.is_server_error or answer.status_code in TRANSIENT:
+            raise Retry(reason, after=_retry_after_seconds(answer))
         raise Fail(reason)
 
 
-def _correlated(job: ClaimedJob) -> dict[str, str]:
+def _correlation(job: ClaimedJob) -> dict[str, str]:
     return {"X-Correlation-Id": f"{job.queue}-{job.subject}"}
 
 
-def _keyed(job: ClaimedJob, part: str = "") -> dict[str, str]:
+def _idempotency(job: ClaimedJob, part: str = "") -> dict[str, str]:
     return {"Idempotency-Key": f"{job.effect_key}-{part}" if part else job.effect_key}
 
 
-def _wished_seconds(answer: httpx2.Response) -> float | None:
-    """As said by the vendor; None for the usual rest, also when it is said as a date."""
+def _retry_after_seconds(answer: httpx2.Response) -> float | None:
+    """Returns None, for the usual backoff, if the header is missing or a date."""
     text = answer.headers.get("Retry-After", "")
     return min(float(text), REST_SECONDS_MAX) if text.isdecimal() else None

@@ -1,7 +1,6 @@
-"""The web application of the example: it hears of payments, and shows invoices.
+"""Web application of the example: receives payment webhooks and serves invoices.
 
-The payment is acknowledged as soon as booking and jobs are committed. How the services of others
-are doing makes no difference to it.
+A payment is acknowledged once booking and jobs are committed, whatever the state of the vendors.
 """
 
 import hmac
@@ -45,15 +44,15 @@ class Data(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """What Stripe tells; of what else it says nothing is needed here."""
+    """The needed part of a Stripe event."""
 
     type: str
     data: Data
 
 
 def web_app(office: Office, clock: Clock = time.time) -> Starlette:
-    async def hear_of_payment(request: Request) -> Response:
-        """What Stripe calls, and calls again if it is not answered."""
+    async def receive_payment(request: Request) -> Response:
+        """Stripe repeats the webhook until it is acknowledged."""
         body = await _body(request)
         if body is None:
             return _refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
@@ -81,7 +80,7 @@ def web_app(office: Office, clock: Clock = time.time) -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/api/stripe/webhook", hear_of_payment, methods=["POST"]),
+            Route("/api/stripe/webhook", receive_payment, methods=["POST"]),
             Route("/api/invoices/{id:int}/pdf", show_invoice),
         ]
     )
@@ -111,7 +110,7 @@ async def _invoice(office: Office, booking_id: int) -> Response:
 
 
 def is_signed(body: bytes, signature: str, *, secret: str, now: float) -> bool:
-    """As Stripe signs: `t=1700000000,v1=…`, where v1 is over the moment and the body."""
+    """Checks a Stripe signature: `t=1700000000,v1=…`, where v1 covers timestamp and body."""
     fields = dict(part.partition("=")[::2] for part in signature.split(","))
     moment = fields.get("t", "")
     if not MOMENT.fullmatch(moment) or abs(now - int(moment)) > SIGNATURE_AGE_SECONDS_MAX:
@@ -125,7 +124,7 @@ def signed(body: bytes, moment: str, secret: str) -> str:
 
 
 async def _body(request: Request) -> bytes | None:
-    """None when it is larger than anything Stripe sends."""
+    """Returns None for a body over BODY_BYTES_MAX."""
     body = b""
     async for part in request.stream():
         body += part

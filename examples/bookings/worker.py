@@ -1,7 +1,7 @@
-"""The workers: which function does the jobs of which type.
+"""The workers, with their handlers by job type.
 
-There are two, because what their jobs are about is called differently in the log. Both can run in
-as many processes as one likes.
+There are two, because their log lines name the subject differently. Both can run in any number of
+processes.
 """
 
 from functools import partial

@@ -1,8 +1,7 @@
-"""Calls that go out: by https, and only to addresses that anybody on the internet could reach.
+"""HTTP client for outbound requests: https only, and public addresses only (SSRF guard).
 
-A name is resolved once, all that it stands for is looked at, and what is connected to is an
-address that was looked at: a name that changes its mind in between gains nothing. Certificates are
-checked against the name all the same.
+A name is resolved once, and all of its addresses are checked. The connection goes to a checked
+address, so DNS rebinding gains nothing. Certificates are still verified against the name.
 """
 
 import asyncio
@@ -24,10 +23,10 @@ from daybook.processors.outbound.ssrf_guard import (
     is_public,
 )
 
-# It would write whole addresses into the log.
+# At INFO it logs full URLs, which may hold secrets.
 logging.getLogger("httpx2").setLevel(logging.WARNING)
 
-# How many of a name's addresses are tried, one after another.
+# Addresses of a name that are tried, one after another.
 ADDRESSES_MAX = 4
 CONNECTIONS_MAX = 100
 IDLE_SECONDS_MAX = 5.0
@@ -36,22 +35,22 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class NotPublicError(httpx2.TransportError):
-    """Nobody was called. It names nothing: an address may be secret."""
+    """No request was sent. The text omits the address, which may be secret."""
 
     def __init__(self) -> None:
         super().__init__(
-            f"its address is not public, or not https: if that is meant, name it in {SETTING}"
+            f"its address is not public, or not https; to permit it, add its host to {SETTING}"
         )
 
 
 async def resolve_name(host: str, port: int) -> Sequence[str]:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(place[0]) for *_, place in found]
+    return [str(address[0]) for *_, address in found]
 
 
 class Outbound:
-    """Makes the clients with which the service calls others; there is no other way out."""
+    """Factory of all HTTP clients with which the service calls others."""
 
     def __init__(
         self,
@@ -67,24 +66,24 @@ class Outbound:
     def client(
         self, *, seconds_max: float, connect_seconds_max: float, headers: Mapping[str, str] = {}
     ) -> httpx2.AsyncClient:
-        """Its limits are for single steps: whoever uses it limits the whole."""
+        """The timeouts apply to single steps; callers limit the whole request."""
         tls = self._tls or httpx2.create_ssl_context(trust_env=False)
-        secure = _Checked(self._private, self._resolve, takes_public=True)
-        plain = _Checked(self._private, self._resolve, takes_public=False)
+        secure = _GuardedNetwork(self._private, self._resolve, allows_public=True)
+        plain = _GuardedNetwork(self._private, self._resolve, allows_public=False)
         return httpx2.AsyncClient(
             headers=headers,
             timeout=httpx2.Timeout(seconds_max, connect=connect_seconds_max),
             transport=_Transport(secure, tls),
             mounts={"http://": _Transport(plain, tls)},
-            # Another address is another decision, and it was not ours.
+            # A redirect would choose another target.
             follow_redirects=False,
-            # A proxy or a .netrc of the environment must not get to see what is sent.
+            # No proxy or .netrc of the environment may see the request.
             trust_env=False,
         )
 
 
 class _Transport(httpx2.AsyncHTTPTransport):
-    """The usual one, but for how it gets its connections, which it does not let others say."""
+    """The standard transport with a guarded network backend, which its base cannot be given."""
 
     def __init__(self, network: httpcore2.AsyncNetworkBackend, tls: ssl.SSLContext) -> None:
         self._pool = httpcore2.AsyncConnectionPool(
@@ -95,13 +94,13 @@ class _Transport(httpx2.AsyncHTTPTransport):
         )
 
 
-class _Checked(httpcore2.AsyncNetworkBackend):
-    """Connects to addresses that it has looked at. TLS comes afterwards, and is for the name."""
+class _GuardedNetwork(httpcore2.AsyncNetworkBackend):
+    """Connects to checked addresses only. TLS follows, and verifies the name."""
 
-    def __init__(self, private: Private, resolve: Resolve, *, takes_public: bool) -> None:
+    def __init__(self, private: Private, resolve: Resolve, *, allows_public: bool) -> None:
         self._private = private
         self._resolve = resolve
-        self._takes_public = takes_public
+        self._allows_public = allows_public
         self._network = httpcore2.AnyIOBackend()
 
     async def connect_tcp(
@@ -112,12 +111,12 @@ class _Checked(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """To the first of the addresses that answers."""
+        """Connects to the first address that answers."""
         error: Exception = httpcore2.ConnectTimeout()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 addresses = await self._addresses(host, port)
-                # None is waited for so long that there is no time left for the next.
+                # Each address gets an equal share, so that a silent one leaves time for the next.
                 share = None if timeout is None else timeout / len(addresses)
                 for address in addresses:
                     try:
@@ -133,11 +132,11 @@ class _Checked(httpcore2.AsyncNetworkBackend):
             found = [ip_address(one) for one in await self._resolve(host, port)]
         except (OSError, UnicodeError) as error:
             raise httpcore2.ConnectError("there is no such name") from error
-        # All of them: a name that leads both outside and inside is to be trusted with neither.
+        # A name with both public and private addresses is refused as a whole.
         if not found or not all(self._may_call(host, one) for one in found):
             raise NotPublicError
         return [*dict.fromkeys(found)][:ADDRESSES_MAX]
 
     def _may_call(self, host: str, address: Address) -> bool:
-        is_taken = self._takes_public and is_public(address)
-        return is_taken or self._private.permits(host, address)
+        is_allowed = self._allows_public and is_public(address)
+        return is_allowed or self._private.permits(host, address)

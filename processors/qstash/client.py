@@ -1,7 +1,7 @@
-"""QStash, which calls us back later: one message for each claim, and no more than one.
+"""Client of QStash, which delivers one delayed callback for each claim.
 
-The claim's id is the deduplication id. A publish whose answer was lost can therefore be repeated
-at any time without a second callback.
+The claim id is the deduplication id: a publish whose response was lost can be repeated without a
+second callback.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from daybook.processors.outbound.http import NotPublicError, Outbound
 CONNECT_SECONDS_MAX = 2
 PUBLISH_SECONDS_MAX = 5
 RETRIES = 3
-ANSWER_BYTES_MAX = 65_536
+RESPONSE_BYTES_MAX = 65_536
 REASON_CHARACTERS_MAX = 200
 
 
 class PublishError(Exception):
-    """QStash has not confirmed the message; `retryable` says whether asking again may help."""
+    """QStash has not confirmed the message. `retryable`: a retry may succeed."""
 
     def __init__(self, reason: str, *, retryable: bool) -> None:
         super().__init__(reason)
@@ -30,7 +30,7 @@ class PublishError(Exception):
 
 
 class CompletionMessage(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The body of the callback: which claim, on which order, by which bot, is finished."""
+    """Body of the callback."""
 
     order_id: UUID
     bot_id: UUID
@@ -52,8 +52,8 @@ class QStash:
         connect_seconds_max: float = CONNECT_SECONDS_MAX,
         publish_seconds_max: float = PUBLISH_SECONDS_MAX,
     ) -> None:
-        """`callback_url` is exactly what the signatures of the callbacks are checked against."""
-        # The destination stands in the path as it is: QStash takes what follows literally.
+        """`callback_url` must equal the URL that callback signatures are verified against."""
+        # QStash reads the destination from the path without decoding it.
         self._url = httpx2.URL(f"{base_url.rstrip('/')}/v2/publish/{callback_url}")
         self._seconds_max = publish_seconds_max
         self._client = outbound.client(
@@ -63,12 +63,12 @@ class QStash:
         )
 
     async def publish(self, completion: CompletionMessage, *, delay_seconds: int) -> str:
-        """Asks for the callback and returns the id of its message. Raises PublishError."""
+        """Returns the message id of the scheduled callback. Raises PublishError."""
         assert delay_seconds >= 0
         try:
-            # The client's limits are for single steps; an answer that trickles keeps to each.
+            # A slowly trickling response would pass the client's timeouts, which are per step.
             async with asyncio.timeout(self._seconds_max):
-                status, answer = await self._post(completion, delay_seconds)
+                status, body = await self._post(completion, delay_seconds)
         except TimeoutError as error:
             reason = f"QStash has not answered in {self._seconds_max} s."
             raise PublishError(reason, retryable=True) from error
@@ -76,8 +76,8 @@ class QStash:
             raise PublishError(f"QStash is not called: {error}.", retryable=False) from error
         except httpx2.HTTPError as error:
             reason = f"QStash cannot be reached: {type(error).__name__}."
-            raise PublishError(reason, retryable=_is_passing(error)) from error
-        return _message_id(status, answer)
+            raise PublishError(reason, retryable=_is_transient(error)) from error
+        return _message_id(status, body)
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -90,31 +90,31 @@ class QStash:
             "Upstash-Retries": str(RETRIES),
         }
         content = json.encode(completion)
-        answer = b""
+        body = b""
         async with self._client.stream(
             "POST", self._url, headers=headers, content=content
         ) as response:
             async for chunk in response.aiter_raw():
-                answer += chunk
-                if len(answer) > ANSWER_BYTES_MAX:
+                body += chunk
+                if len(body) > RESPONSE_BYTES_MAX:
                     break
-        return response.status_code, answer
+        return response.status_code, body
 
 
-def _is_passing(error: httpx2.HTTPError) -> bool:
-    """What the network did may be over next time; what we asked of it stays wrong."""
-    passing = httpx2.TimeoutException | httpx2.NetworkError | httpx2.RemoteProtocolError
-    return isinstance(error, passing)
+def _is_transient(error: httpx2.HTTPError) -> bool:
+    """Network errors may pass; an invalid request stays invalid."""
+    transient = httpx2.TimeoutException | httpx2.NetworkError | httpx2.RemoteProtocolError
+    return isinstance(error, transient)
 
 
-def _message_id(status: int, answer: bytes) -> str:
+def _message_id(status: int, body: bytes) -> str:
     if not 200 <= status < 300:
-        said = answer[:REASON_CHARACTERS_MAX].decode(errors="replace")
+        excerpt = body[:REASON_CHARACTERS_MAX].decode(errors="replace")
         retryable = status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500
-        raise PublishError(f"QStash answered {status}: {said!r}.", retryable=retryable)
+        raise PublishError(f"QStash answered {status}: {excerpt!r}.", retryable=retryable)
     try:
-        return json.decode(answer, type=Published).message_id
+        return json.decode(body, type=Published).message_id
     except DecodeError as error:
-        # It may well have taken the message, and asking again cannot make it two.
+        # QStash may have accepted the message; its deduplication makes a retry safe.
         reason = f"QStash answered {status} without the id of a message."
         raise PublishError(reason, retryable=True) from error

@@ -1,8 +1,7 @@
-"""Scheduling: QStash is asked to call back when a claim is due.
+"""Schedules a QStash callback for the due time of each timer claim.
 
-Nothing waits for it. A claim is made before QStash hears of it, a publish that fails is repeated
-until the claim is due, and what QStash never calls back for is completed without it. A process
-that takes over asks again for every open claim; the claim's id keeps that from being two calls.
+A failed publish is retried until the claim is due. Orders without a callback are completed by
+Completions. A new leader publishes every open claim again; the claim id deduplicates.
 """
 
 import asyncio
@@ -22,13 +21,13 @@ from daybook.processors.qstash.client import CompletionMessage, PublishError, QS
 
 _log = logging.getLogger("daybook")
 
-# How long after its due time a claim waits for the callback, before it is completed without.
+# Wait for the callback after the due time, before Completions completes the order.
 GRACE_SECONDS = 1.0
 PUBLISHES_MAX = 16
 BACKOFF_SECONDS_MIN = 0.5
 BACKOFF_SECONDS_MAX = 8.0
 
-# As many as there are busy bots.
+# Reads one row per busy bot.
 FIND_COMING_CLAIMS = """
 SELECT id, bot_id, claim_id, extract(epoch FROM due_at - clock_timestamp())::float8
 FROM orders
@@ -63,18 +62,18 @@ class Scheduling(Processor):
         await self._qstash.aclose()
 
     async def _publish(self, claim: OpenClaim) -> None:
-        """Until QStash has it, or there is nothing left to wait for."""
+        """Retries with backoff until QStash has confirmed or the claim is due."""
         loop = asyncio.get_running_loop()
         due = loop.time() + claim.seconds
         pause_seconds = BACKOFF_SECONDS_MIN
         while (seconds_left := due - loop.time()) > 0:
-            if await self._ask(claim, ceil(seconds_left)):
+            if await self._try_publish(claim, ceil(seconds_left)):
                 return
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, BACKOFF_SECONDS_MAX)
 
-    async def _ask(self, claim: OpenClaim, delay_seconds: int) -> bool:
-        """Returns whether there is nothing more to ask for."""
+    async def _try_publish(self, claim: OpenClaim, delay_seconds: int) -> bool:
+        """Returns False if a retry may succeed."""
         completion = CompletionMessage(
             order_id=claim.order_id, bot_id=claim.bot_id, claim_id=claim.id
         )
@@ -82,9 +81,7 @@ class Scheduling(Processor):
             async with self._turns:
                 await self._qstash.publish(completion, delay_seconds=delay_seconds)
         except PublishError as error:
-            _log.warning(
-                "The completion of order %s could not be scheduled: %s", claim.order_id, error
-            )
+            _log.warning("callback for order %s could not be scheduled: %s", claim.order_id, error)
             return not error.retryable
         return True
 

@@ -1,6 +1,6 @@
-"""Asks feeds for their pages, and says what is wrong when there is none.
+"""HTTP client that reads pages of feeds.
 
-Neither address nor headers nor what came ever get into an error: all of them may be secret.
+Errors never show the URL, the headers or the content, because each may be secret.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ RETRY_AFTER_SECONDS_MAX = 24 * 3600.0
 
 
 class FeedError(Exception):
-    """There is no page. `retryable` says whether asking again soon may help."""
+    """The page could not be read. `retryable`: an early retry may succeed."""
 
     def __init__(
         self, reason: str, *, retryable: bool, retry_after_seconds: float = 0, is_gone: bool = False
@@ -40,9 +40,9 @@ class FeedClient:
         )
 
     async def page(self, feed: Feed, cursor: str | None) -> FeedPage:
-        """The page behind the cursor, or the first. Raises FeedError."""
+        """Returns the page after the cursor, or the first one. Raises FeedError."""
         try:
-            # The client's limits are for single steps; an answer that trickles keeps to each.
+            # A slowly trickling response would pass the client's timeouts, which are per step.
             async with asyncio.timeout(self._seconds_max):
                 body = await self._get(feed, cursor)
         except TimeoutError as error:
@@ -54,7 +54,7 @@ class FeedClient:
             reason = f"The feed cannot be reached: {type(error).__name__}."
             raise FeedError(reason, retryable=True) from None
         try:
-            return read_page(body, feed.mapping, asked=cursor)
+            return read_page(body, feed.mapping, requested_cursor=cursor)
         except BadPageError as error:
             raise FeedError(str(error), retryable=False) from None
 
@@ -62,23 +62,24 @@ class FeedClient:
         await self._client.aclose()
 
     async def _get(self, feed: Feed, cursor: str | None) -> bytes:
-        asked = {feed.page_size_parameter: str(feed.page_size)}
+        parameters = {feed.page_size_parameter: str(feed.page_size)}
         if cursor is not None:
-            asked[feed.after_parameter] = cursor
-        url = httpx2.URL(feed.url).copy_merge_params(asked)
+            parameters[feed.after_parameter] = cursor
+        url = httpx2.URL(feed.url).copy_merge_params(parameters)
         headers = {"Accept": "application/json", **feed.headers}
         async with self._client.stream("GET", url, headers=headers) as response:
             if response.status_code != HTTPStatus.OK:
-                raise _refused(response)
+                raise _status_error(response)
             body = bytearray()
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > PAGE_BYTES_MAX:
-                    raise FeedError("A page is too large.", retryable=False)
+                    reason = f"A page is larger than {PAGE_BYTES_MAX} bytes."
+                    raise FeedError(reason, retryable=False)
         return bytes(body)
 
 
-def _refused(response: httpx2.Response) -> FeedError:
+def _status_error(response: httpx2.Response) -> FeedError:
     status = response.status_code
     is_busy = status == HTTPStatus.TOO_MANY_REQUESTS
     return FeedError(
@@ -90,7 +91,7 @@ def _refused(response: httpx2.Response) -> FeedError:
 
 
 def _retry_after_seconds(response: httpx2.Response) -> float:
-    """A number of seconds, or a date: then by the feed's own clock, not by ours."""
+    """Parses seconds or a date, which is measured by the feed's own Date header."""
     text = response.headers.get("Retry-After", "")
     if text.isascii() and text.isdigit():
         return min(float(text[:20]), RETRY_AFTER_SECONDS_MAX)

@@ -1,6 +1,6 @@
-"""Which feeds are polled, and how their pages are to be read: from a file, or from its text.
+"""Configuration of polled feeds, from a TOML or JSON file or from JSON text.
 
-Not from the log: the headers of a feed are secrets, and nothing is ever taken out of the log again.
+It is not stored in the log: headers hold secrets, and the log never deletes anything.
 """
 
 from pathlib import Path
@@ -18,8 +18,8 @@ from daybook.eventlog.errors import SetupError
 DAY_SECONDS = 86_400
 FILE_BYTES_MAX = 1024 * 1024
 
-# Members, one inside the other, such as data.items; empty for the whole.
-Place = Annotated[str, Meta(max_length=200)]
+# Nested members, such as data.items; empty for the whole document.
+MemberPath = Annotated[str, Meta(max_length=200)]
 Text = Annotated[str, Meta(min_length=1, max_length=100)]
 Url = Annotated[str, Meta(pattern=whole(r"https?://[^\s/?#]+[^\s#]*"), max_length=2000)]
 
@@ -43,19 +43,19 @@ class FeedJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Mapping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where in a page things are."""
+    """Paths of members in a page."""
 
-    items: Place = ""
-    next: Place | None = None
-    """The cursor of the next page. Without it, it is the id of the last record, or the highest of
-    them if they are whole numbers."""
+    items: MemberPath = ""
+    next: MemberPath | None = None
+    """The cursor of the next page. By default the id of the last record, or the highest id if all
+    are whole numbers."""
 
-    id: Place = "id"
-    version: Place | None = None
-    """Without it a record has changed when anything in it has."""
+    id: MemberPath = "id"
+    version: MemberPath | None = None
+    """By default a digest of the whole record."""
 
-    deleted: Place | None = None
-    """Is anything but false, null, 0 or empty in a record that is deleted."""
+    deleted: MemberPath | None = None
+    """A record is deleted if this member is neither false, null, 0 nor empty."""
 
 
 class Feed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,10 +69,10 @@ class Feed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     overlap_records: Annotated[int, Meta(ge=0, le=100_000)] = 100
     overlap_seconds: Annotated[float, Meta(ge=0, le=30 * DAY_SECONDS)] = 600.0
     reconcile_seconds: Annotated[float, Meta(ge=0, le=365 * DAY_SECONDS)] = DAY_SECONDS
-    """0 for never: only what the feed itself calls deleted is deleted."""
+    """0 for never: then only records that the feed marks as deleted are deleted."""
 
     vanished_share_max: Annotated[float, Meta(ge=0, le=1)] = 0.5
-    """When a larger share of the records seems to have vanished, the feed is not believed."""
+    """A poll in which a larger share of the records is missing is rejected."""
 
     job: FeedJob | None = None
 
@@ -81,7 +81,7 @@ class Feed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Overlap(self.overlap_records, self.overlap_seconds)
 
     def __repr__(self) -> str:
-        """Without secrets, which address and headers may have in them."""
+        """Omits the URL and headers, which may hold secrets."""
         return f"Feed(every_seconds={self.every_seconds})"
 
 
@@ -89,27 +89,27 @@ Feeds = dict[Name, Feed]
 
 
 def read_feeds(setting: str | None) -> Feeds:
-    """From the path of a TOML or JSON file, or from JSON itself. Raises SetupError."""
+    """Reads the path of a TOML or JSON file, or JSON itself. Raises SetupError."""
     if not setting:
         return {}
     if setting.lstrip().startswith("{"):
-        return _decoded(setting.encode(), is_json=True)
+        return _decode(setting.encode(), is_json=True)
     path = Path(setting).expanduser()
     try:
         content = path.read_bytes()
     except OSError as error:
         raise SetupError(f"DAYBOOK_UPSTREAMS cannot be read: {error.strerror}.") from None
     if len(content) > FILE_BYTES_MAX:
-        raise SetupError("The file of DAYBOOK_UPSTREAMS is too large.")
-    return _decoded(content, is_json=path.suffix == ".json")
+        raise SetupError(f"The file of DAYBOOK_UPSTREAMS is larger than {FILE_BYTES_MAX} bytes.")
+    return _decode(content, is_json=path.suffix == ".json")
 
 
-def _decoded(content: bytes, *, is_json: bool) -> Feeds:
+def _decode(content: bytes, *, is_json: bool) -> Feeds:
     try:
         return convert(json.decode(content) if is_json else toml.decode(content), Feeds)
     except ValidationError as error:
-        raise SetupError(f"DAYBOOK_UPSTREAMS does not fit: {error}.") from None
+        raise SetupError(f"DAYBOOK_UPSTREAMS is invalid: {error}.") from None
     except (DecodeError, UnicodeDecodeError):
-        # Not in its own words, which might show what is secret.
+        # The original error might quote a secret.
         kind = "JSON" if is_json else "TOML"
         raise SetupError(f"DAYBOOK_UPSTREAMS is not {kind}.") from None

@@ -1,4 +1,4 @@
-"""A page of a feed: from the bytes that came to the records on it."""
+"""Parses a page of a feed into records, as the feed's mapping says."""
 
 from hashlib import sha256
 from typing import Any
@@ -12,7 +12,7 @@ from daybook.domain.values import PAYLOAD_BYTES_MAX, check_payload
 from daybook.processors.upstreams.feeds import Mapping
 
 RECORDS_MAX = 1000
-# A job's payload holds the record and up to 4 KiB about it.
+# A job's payload holds the record and up to 4 KiB of metadata.
 RECORD_BYTES_MAX = PAYLOAD_BYTES_MAX - 4 * 1024
 ID_CHARACTERS_MAX = 200
 REVISION_CHARACTERS_MAX = 200
@@ -24,32 +24,29 @@ _items = json.Decoder(list[Raw])
 
 
 class BadPageError(Exception):
-    """What came is not what the mapping says. The sentence shows nothing of what came."""
+    """The page does not match the mapping. The text quotes nothing from the page."""
 
 
 class FeedPage(Struct, frozen=True, kw_only=True):
     found: list[FeedRecord]
     cursor: str | None
-    """Where the next page begins; None when the feed does not say."""
+    """The cursor of the next page; None if the feed gives none."""
 
     is_last: bool
 
 
-def read_page(body: bytes, mapping: Mapping, *, asked: str | None) -> FeedPage:
-    """`asked` is the cursor that this page was asked for with."""
-    items = _listed(_at(Raw(body), mapping.items))
+def read_page(body: bytes, mapping: Mapping, *, requested_cursor: str | None) -> FeedPage:
+    items = _decode_list(_at(Raw(body), mapping.items))
     if len(items) > RECORDS_MAX:
         raise BadPageError(f"A page has more than {RECORDS_MAX} records.")
-    found = [_found(item, mapping) for item in items]
+    found = [_record(item, mapping) for item in items]
     cursor = _highest(found) if mapping.next is None else _next(body, mapping.next)
-    # A feed may hand out short pages, so only an empty one is the last; or one after which nothing
-    # else can be asked for.
-    return FeedPage(
-        found=found, cursor=cursor, is_last=not found or cursor is None or cursor == asked
-    )
+    # A short page is not the end: only an empty page is, or one that gives no new cursor.
+    is_last = not found or cursor is None or cursor == requested_cursor
+    return FeedPage(found=found, cursor=cursor, is_last=is_last)
 
 
-def _found(item: Raw, mapping: Mapping) -> FeedRecord:
+def _record(item: Raw, mapping: Mapping) -> FeedRecord:
     record_id = _text(_at(item, mapping.id))
     if record_id is None or len(record_id) > ID_CHARACTERS_MAX or "\0" in record_id:
         raise BadPageError(f"A record has no usable id at {mapping.id!r}.")
@@ -64,14 +61,14 @@ def _found(item: Raw, mapping: Mapping) -> FeedRecord:
 def _revision(item: Raw, mapping: Mapping) -> str:
     revision = None if mapping.version is None else _text(_at(item, mapping.version))
     if revision is None or len(revision) > REVISION_CHARACTERS_MAX or "\0" in revision:
-        # Named for what it is, lest it be taken for a number.
+        # The prefix keeps it from being compared as a number.
         return f"sha256:{sha256(bytes(item)).hexdigest()}"
     return revision
 
 
 def _data(item: Raw) -> Raw:
-    """What is too large, or cannot be stored, is left out: who needs it asks the upstream."""
-    # A copy: the item is a part of its page, which would be kept with it.
+    """Returns null for content that is too large or cannot be stored."""
+    # A copy, because a slice would keep the whole page in memory.
     content = Raw(bytes(item))
     if memoryview(content).nbytes > RECORD_BYTES_MAX:
         return NULL
@@ -82,10 +79,10 @@ def _data(item: Raw) -> Raw:
     return content
 
 
-def _next(body: bytes, place: str) -> str | None:
-    cursor = _text(_at(Raw(body), place))
+def _next(body: bytes, path: str) -> str | None:
+    cursor = _text(_at(Raw(body), path))
     if cursor is not None and (len(cursor) > CURSOR_CHARACTERS_MAX or "\0" in cursor):
-        raise BadPageError(f"The cursor at {place!r} is too long.")
+        raise BadPageError(f"The cursor at {path!r} is too long or contains NUL.")
     return cursor
 
 
@@ -96,10 +93,9 @@ def _highest(found: list[FeedRecord]) -> str | None:
     return ids[-1]
 
 
-def _at(value: Raw, place: str) -> Raw | None:
-    """What stands at a place; None when nothing does."""
+def _at(value: Raw, path: str) -> Raw | None:
     found: Raw | None = value
-    for name in place.split(".") if place else ():
+    for name in path.split(".") if path else ():
         if found is None:
             return None
         try:
@@ -111,8 +107,8 @@ def _at(value: Raw, place: str) -> Raw | None:
     return found
 
 
-def _listed(value: Raw | None) -> list[Raw]:
-    """An answer that has no list is no empty page: it may be somebody's excuse."""
+def _decode_list(value: Raw | None) -> list[Raw]:
+    """Raises if there is no list: an error document must not count as an empty page."""
     try:
         return _items.decode(value or NULL)
     except ValidationError:
@@ -122,8 +118,8 @@ def _listed(value: Raw | None) -> list[Raw]:
 
 
 def _text(value: Raw | None) -> str | None:
-    """Of a text that is not empty, or a number as it is written."""
-    content = _decoded(value)
+    """Returns a string that is not empty, or the digits of a number."""
+    content = _decode(value)
     if isinstance(content, str):
         return content or None
     is_number = isinstance(content, int | float) and not isinstance(content, bool)
@@ -131,10 +127,10 @@ def _text(value: Raw | None) -> str | None:
 
 
 def _is_set(value: Raw | None) -> bool:
-    return bool(_decoded(value))
+    return bool(_decode(value))
 
 
-def _decoded(value: Raw | None) -> Any:
+def _decode(value: Raw | None) -> Any:
     try:
         return json.decode(value or NULL)
     except (DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,8 +1,7 @@
-"""The polling of one feed: which page is asked for, and what becomes of it.
+"""Polling of one feed, page by page.
 
-The page is asked for beside the work; all else is decided from the log. A poll that was
-interrupted, wherever, is gone on with by whoever looks next. Of two who poll the same, one takes a
-page in and the other is refused.
+Pages are requested in a background task; the upstream's stored state decides everything else, so
+any process can continue an interrupted poll. The version check refuses one of two concurrent polls.
 """
 
 import asyncio
@@ -38,17 +37,17 @@ _log = logging.getLogger("daybook")
 
 ACTOR = "system:upstreams"
 PAGES_MAX = 100_000
-# Fewer than these are believed to have vanished, whatever their share.
+# Up to this many missing records are accepted as deleted, at any share.
 VANISHED_DOUBT_MIN = 100
 
 Connection = AsyncConnection[TupleRow]
 
-# Processes read the clock one after another; a clock that went back went further than this.
+# Larger than the difference between two processes that read the clock one after the other.
 FUTURE_SECONDS_MIN = timedelta(seconds=1)
 
 
 class PollRequest(Struct, frozen=True, eq=False):
-    """A page that was asked for, and how the upstream stood then."""
+    """A requested page, with the upstream's version at the time of the request."""
 
     version: int
     poll: Poll
@@ -70,20 +69,20 @@ class FeedPoll:
         self._client = client
         self._backoff = backoff
         self._chance = chance
-        self._asked: PollRequest | None = None
+        self._request: PollRequest | None = None
         self._failures_count = 0
+        # Monotonic time at which the backoff ends.
         self._rested_at = 0.0
-        """By this process's own clock, which only measures how long it rests."""
 
     @property
     def page(self) -> "asyncio.Task[FeedPage] | None":
-        return self._asked.page if self._asked else None
+        return self._request.page if self._request else None
 
     @property
     def rest_seconds(self) -> float:
         return max(0.0, self._rested_at - asyncio.get_running_loop().time())
 
-    async def go_on(
+    async def advance(
         self,
         runtime: Runtime,
         connection: Connection,
@@ -92,25 +91,25 @@ class FeedPoll:
         now: datetime,
         standby_seconds: float,
     ) -> bool:
-        """Asks for the next page, or tells what has vanished; returns whether it did either."""
-        silence = timedelta(seconds=standby_seconds)
-        if self._asked or self.rest_seconds:
+        """Requests the next page, or imports deletions; returns whether it did either."""
+        standby = timedelta(seconds=standby_seconds)
+        if self._request or self.rest_seconds:
             return False
-        if not (_is_of_the_future(upstream, now) or self._is_due(upstream, now - silence)):
+        if not (_is_in_future(upstream, now) or self._is_due(upstream, now - standby)):
             return False
         poll = self._poll(upstream, now)
         if upstream is not None and poll.is_read:
             await self._reconcile(runtime, connection, upstream, poll)
         else:
             page = asyncio.create_task(self._client.page(self._feed, poll.cursor))
-            self._asked = PollRequest(upstream.version if upstream else 0, poll, page)
+            self._request = PollRequest(upstream.version if upstream else 0, poll, page)
         return True
 
-    async def take_in(self, runtime: Runtime, connection: Connection) -> None:
-        """What came, if it has come."""
-        if self._asked is not None and self._asked.page.done():
-            asked, self._asked = self._asked, None
-            await self._take_in(runtime, connection, asked)
+    async def import_page(self, runtime: Runtime, connection: Connection) -> None:
+        """Imports the requested page if it has arrived."""
+        if self._request is not None and self._request.page.done():
+            request, self._request = self._request, None
+            await self._import_page(runtime, connection, request)
 
     def _is_due(self, upstream: Upstream | None, now: datetime) -> bool:
         if upstream is None:
@@ -134,36 +133,39 @@ class FeedPoll:
             now=now,
         )
 
-    async def _take_in(self, runtime: Runtime, connection: Connection, asked: PollRequest) -> None:
+    async def _import_page(
+        self, runtime: Runtime, connection: Connection, request: PollRequest
+    ) -> None:
+        version, poll = request.version, request.poll
         try:
-            page = asked.page.result()
+            page = request.page.result()
         except FeedError as error:
-            await self._fail(runtime, asked, error)
+            await self._fail(runtime, request, error)
             return
-        if asked.poll.pages_count >= PAGES_MAX:
-            await self._give_up(runtime, asked.version, f"The feed has no end: {PAGES_MAX} pages.")
+        if poll.pages_count >= PAGES_MAX:
+            await self._give_up(runtime, version, f"The feed has no end: {PAGES_MAX} pages.")
             return
         self._failures_count = 0
         ids = [record_uuid(self.stream, found.record_id) for found in page.found]
-        if asked.poll.reconciles:
+        if poll.reconciles:
             await check_records(connection, ids)
         known = await read_known(connection, ids)
         command = ImportPage(
             stream=self.stream,
-            version=asked.version,
-            poll=asked.poll,
-            cursor=page.cursor or asked.poll.cursor,
+            version=version,
+            poll=poll,
+            cursor=page.cursor or poll.cursor,
             is_last=page.is_last,
             records_count=len(page.found),
             news=_news(page.found, ids, known),
             job=self._job,
         )
-        await self._send(runtime, command, asked.version, "take in")
+        await self._send(runtime, command, version, "take in")
 
     async def _reconcile(
         self, runtime: Runtime, connection: Connection, upstream: Upstream, poll: Poll
     ) -> None:
-        """A feed that seems to have lost most of its records has rather lost its mind."""
+        """Imports deletions, unless so many records are missing that the feed is likely broken."""
         missing = await count_vanished(connection, self.stream, since=poll.began_at)
         if missing.count > max(VANISHED_DOUBT_MIN, self._feed.vanished_share_max * missing.of):
             reason = f"{missing.count} of {missing.of} records have vanished at once."
@@ -179,34 +181,36 @@ class FeedPoll:
         )
         await self._send(runtime, command, upstream.version, "reconcile")
 
-    async def _fail(self, runtime: Runtime, asked: PollRequest, error: FeedError) -> None:
+    async def _fail(self, runtime: Runtime, request: PollRequest, error: FeedError) -> None:
         self._failures_count += 1
         if self._failures_count == 1:
-            _log.warning("The upstream %s cannot be read: %s", self.stream, error)
+            _log.warning("upstream %s cannot be polled and is retried: %s", self.stream, error)
         seconds = self._feed.every_seconds
         if error.retryable:
             seconds = self._backoff.seconds(self._failures_count, self._chance.random())
         self._rest(max(seconds, error.retry_after_seconds))
-        begins_anew = error.is_gone and asked.poll.cursor is not None
+        restarts = error.is_gone and request.poll.cursor is not None
         command = FailPoll(
             stream=self.stream,
-            version=asked.version,
+            version=request.version,
             error=str(error),
-            is_over=begins_anew,
-            forgets_marks=begins_anew,
+            is_over=restarts,
+            forgets_marks=restarts,
         )
-        await self._send(runtime, command, asked.version, "fail")
+        await self._send(runtime, command, request.version, "fail")
 
     async def _give_up(self, runtime: Runtime, version: int, reason: str) -> None:
-        _log.warning("The upstream %s is not believed: %s", self.stream, reason)
+        _log.warning("poll of upstream %s is rejected: %s", self.stream, reason)
         self._rest(self._feed.every_seconds)
         command = FailPoll(stream=self.stream, version=version, error=reason, is_over=True)
         await self._send(runtime, command, version, "give up")
 
-    async def _send(self, runtime: Runtime, command: Command[Any], version: int, deed: str) -> None:
-        """What is not taken is not missed: the next look shows where the upstream stands."""
+    async def _send(
+        self, runtime: Runtime, command: Command[Any], version: int, action: str
+    ) -> None:
+        """Ignores a refusal: the next run reads the upstream's state again."""
         cause = uuid5(upstream_id(self.stream), str(version))
-        await runtime.send([(command, runtime.origin(ACTOR, cause, deed))])
+        await runtime.send([(command, runtime.origin(ACTOR, cause, action))])
 
     def _rest(self, seconds: float) -> None:
         self._rested_at = asyncio.get_running_loop().time() + seconds
@@ -219,7 +223,7 @@ class FeedPoll:
 def _news(
     found: Sequence[FeedRecord], ids: Sequence[UUID], known: Mapping[UUID, Known]
 ) -> list[FeedRecord]:
-    """Without what is certainly known: of a page that is read again there is mostly nothing."""
+    """Drops unchanged records: in a page that is read again, most are."""
     return [
         one
         for one, record_id in zip(found, ids, strict=True)
@@ -228,7 +232,6 @@ def _news(
     ]
 
 
-def _is_of_the_future(upstream: Upstream | None, now: datetime) -> bool:
-    """The clock went back since it was polled: it would be left alone until the clock is there
-    again."""
+def _is_in_future(upstream: Upstream | None, now: datetime) -> bool:
+    """Whether the clock went back since the last poll, which would delay the next one."""
     return upstream is not None and upstream.updated_at > now + FUTURE_SECONDS_MIN

@@ -1,4 +1,4 @@
-"""Upstreams: feeds are polled, and what is new in them is taken in."""
+"""Polls all configured feeds and imports new records."""
 
 import asyncio
 import random
@@ -15,9 +15,9 @@ from daybook.processors.upstreams.feeds import Feeds
 from daybook.processors.upstreams.poll import FeedPoll
 from daybook.projections.upstreams.upstreams import all_upstreams
 
-# Who stands by leaves a poll to the other for so long after the other's last sign of life.
+# A standby process polls only after the leader has recorded nothing for this long.
 STANDBY_SECONDS = 60.0
-# How long a look waits for the page that comes first.
+# How long a run waits for the first page.
 WAIT_SECONDS = 0.5
 BACKOFF = Backoff(base_seconds=0.2, cap_seconds=60.0)
 
@@ -28,7 +28,7 @@ class Upstreams(Processor):
     name: ClassVar[str] = "upstreams"
     wakes_on: ClassVar[WakesOn] = (UPSTREAM, UPSTREAM_RECORD)
     pause_seconds: ClassVar[float] = 0.01
-    # Nothing that happens here is a reason to poll.
+    # No event is a reason to poll earlier.
     min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
     def __init__(
@@ -51,9 +51,9 @@ class Upstreams(Processor):
         known = {one.name: one for one in await all_upstreams(connection)}
         ((now,),) = await (await connection.execute(READ_CLOCK)).fetchall()
         standby_seconds = 0 if session.is_leader else STANDBY_SECONDS
-        went_on = False
+        has_advanced = False
         for poll in self._polls:
-            went_on |= await poll.go_on(
+            has_advanced |= await poll.advance(
                 runtime,
                 connection,
                 known.get(poll.stream),
@@ -64,8 +64,8 @@ class Upstreams(Processor):
         if pages:
             await asyncio.wait(pages, timeout=WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         for poll in self._polls:
-            await poll.take_in(runtime, connection)
-        if pages or went_on:
+            await poll.import_page(runtime, connection)
+        if pages or has_advanced:
             return 0
         return min([POLL_SECONDS, *(one.rest_seconds or POLL_SECONDS for one in self._polls)])
 

@@ -1,7 +1,7 @@
-"""Deliveries: the service is the worker of its own notifications, and sends each as a webhook.
+"""Delivers notification jobs as webhooks: the service is the worker of its own queue.
 
-They are jobs like any other: a lease, attempts with rests that grow, and in the end the dead
-letters, from where somebody may send them again. What is delivered twice has the same id twice.
+Lease, retries with backoff and dead letters work as for any job. A repeated delivery carries the
+same id.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ _log = logging.getLogger("daybook")
 ACTOR = "system:deliveries"
 DELIVERIES_MAX = 16
 SELECTOR = JobSelector((QUEUE,))
-# Attempts over about a day, were each rest as long as it may be.
+# Ten attempts (ATTEMPTS_MAX) span at most 17 minutes.
 BACKOFF = Backoff(base_seconds=2.0, cap_seconds=3600.0)
 
 
 class Details(Protocol):
-    """A guest's, once they are opened."""
+    """Decrypted contact details of a guest."""
 
     @property
     def name(self) -> str: ...
@@ -46,38 +46,38 @@ class Details(Protocol):
 
 
 OpenGuests = Callable[[Sequence[tuple[UUID, str]]], Awaitable[Sequence[Details | None]]]
-"""Opens what is sealed; None for who was erased."""
+"""Decrypts contact details; None for erased guests."""
 
 
-class GuestNote(Struct, frozen=True, rename="camel"):
+class WebhookGuest(Struct, frozen=True, rename="camel"):
     name: str
     mobile_number: str
 
 
-class TicketNote(Struct, frozen=True, rename="camel"):
+class WebhookTicket(Struct, frozen=True, rename="camel"):
     id: UUID
     restaurant: str
     token_number: str
     status: TicketStatus
-    """As of the delivery: it may have gone on since the event."""
+    """At the time of delivery, which may be later than that of the event."""
 
     position: int | None
     desk: str | None
-    guest: GuestNote | None
+    guest: WebhookGuest | None
 
 
 class WebhookMessage(Struct, frozen=True):
-    """The body, as Standard Webhooks proposes it."""
+    """The request body, in the form of Standard Webhooks."""
 
     type: str
     timestamp: str
-    data: TicketNote
+    data: WebhookTicket
 
 
 class Deliveries(Processor):
     name: ClassVar[str] = "deliveries"
-    # A job is ready when it comes, when its queue goes on, and when an operation before it in its
-    # lane is over. Tickets are only sent along.
+    # A job becomes ready when it is created, when its queue resumes, and when the operation before
+    # it in its lane ends. Tickets only provide content.
     wakes_on: ClassVar[WakesOn] = (JOB, QUEUES, OPERATION)
     pause_seconds: ClassVar[float] = 0.05
 
@@ -90,16 +90,16 @@ class Deliveries(Processor):
         self._sending: set[asyncio.Task[None]] = set()
 
     async def work(self, runtime: Runtime, session: Session) -> float:
-        room = DELIVERIES_MAX - len(self._sending)
-        if not session.is_leader or not room:
+        free = DELIVERIES_MAX - len(self._sending)
+        if not session.is_leader or not free:
             return POLL_SECONDS
-        # To look costs less than to claim in vain, at every ring of the bell.
+        # A query is cheaper than an empty claim at every notification.
         ready = await find_ready(session.connection, [SELECTOR])
         if not sum(one.count for one in ready):
             return min([POLL_SECONDS, *(one.next_seconds for one in ready if one.next_seconds)])
-        for job in await self._claim(runtime, room):
-            standing = await one_ticket(session.connection, _notice(job).ticket_id)
-            sending = asyncio.create_task(self._try(runtime, job, standing))
+        for job in await self._claim(runtime, free):
+            ticket = await one_ticket(session.connection, _notice(job).ticket_id)
+            sending = asyncio.create_task(self._try(runtime, job, ticket))
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)
         return 0
@@ -115,48 +115,49 @@ class Deliveries(Processor):
         (receipt,) = await runtime.send_all([(claim, runtime.origin(ACTOR, claim_id, "claim"))])
         return [] if receipt is None else list(receipt.result)
 
-    async def _try(self, runtime: Runtime, job: Job, standing: TicketView | None) -> None:
-        """What cannot be sent or recorded now is sent again once the lease is over, under the same
-        id."""
+    async def _try(self, runtime: Runtime, job: Job, ticket: TicketView | None) -> None:
+        """Leaves a failed delivery to the expiry of the lease, which retries it under its id."""
         try:
-            await self._deliver(runtime, job, standing)
+            await self._deliver(runtime, job, ticket)
         except UnavailableError:
             return
         except Exception:
-            _log.exception("Notification %s could not be delivered and is tried again.", job.id)
+            _log.exception(
+                "notification %s could not be delivered; it is retried after its lease", job.id
+            )
 
-    async def _deliver(self, runtime: Runtime, job: Job, standing: TicketView | None) -> None:
-        assert job.lease is not None, "what was claimed is held"
+    async def _deliver(self, runtime: Runtime, job: Job, ticket: TicketView | None) -> None:
+        assert job.lease is not None, "a claimed job has a lease"
         result = JobResult(job_id=job.id, claim_id=job.lease.claim_id, outcome=Outcome.DONE)
         try:
-            assert standing is not None, f"notification {job.id} is about no ticket"
-            body = json.encode(await self._message(_notice(job), standing))
+            assert ticket is not None, f"notification {job.id} has no ticket"
+            body = json.encode(await self._message(_notice(job), ticket))
             await self._webhook.send(job.id, job.lease.started_at, body)
         except DeliveryError as error:
             result = JobResult(
                 job_id=job.id,
                 claim_id=job.lease.claim_id,
                 outcome=Outcome.RETRY if error.retryable else Outcome.FAIL,
-                error=f"The webhook was not taken: {error}.",
+                error=f"The webhook was not accepted: {error}.",
                 rest_seconds=error.retry_after_seconds,
             )
         jitter = random.uniform(0.5, 1)  # noqa: S311 (spreads retries)
         finish = FinishJobs(results=[result], jitter=jitter, backoff=self._backoff)
         await runtime.send([(finish, runtime.origin(ACTOR, job.lease.claim_id, "finish"))])
 
-    async def _message(self, notice: Notice, standing: TicketView) -> WebhookMessage:
-        ticket = standing.ticket
-        (opened,) = await self._open_guests([(ticket.guest.subject_id, ticket.guest.sealed)])
-        note = TicketNote(
+    async def _message(self, notice: Notice, view: TicketView) -> WebhookMessage:
+        ticket = view.ticket
+        (guest,) = await self._open_guests([(ticket.guest.subject_id, ticket.guest.sealed)])
+        data = WebhookTicket(
             id=ticket.id,
-            restaurant=standing.slug,
+            restaurant=view.slug,
             token_number=ticket.token.number,
             status=ticket.status,
-            position=standing.position,
+            position=view.position,
             desk=ticket.desk,
-            guest=GuestNote(opened.name, opened.mobile_number) if opened else None,
+            guest=WebhookGuest(guest.name, guest.mobile_number) if guest else None,
         )
-        return WebhookMessage(notice.event, notice.at.isoformat(), note)
+        return WebhookMessage(notice.event, notice.at.isoformat(), data)
 
 
 def _notice(job: Job) -> Notice:

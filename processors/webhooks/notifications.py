@@ -1,7 +1,7 @@
-"""Notifications: what happens to a ticket becomes a job, once, and the job outlives every crash.
+"""Follower that enqueues one notification job for each ticket event.
 
-The jobs and the follower's cursor are one transaction. Only what is news becomes one: whoever turns
-notifications on, or comes back after an hour, does not tell guests of calls from long ago.
+Jobs and the follower's cursor are written in one transaction, so each event is enqueued once.
+Events older than 15 minutes are skipped: after an outage, guests get no notice of old calls.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ ACTOR = "system:notifications"
 QUEUE = "notifications"
 ATTEMPTS_MAX = 10
 LEASE_SECONDS = 30.0
-NEWS_SECONDS = timedelta(minutes=15)
+EVENT_AGE_MAX = timedelta(minutes=15)
 
 READ_CLOCK = "SELECT clock_timestamp()"
 
@@ -36,18 +36,16 @@ _BATCHES = UUID("a7d1f3c9-0b52-5e84-8c6d-2f9e71b5a040")
 
 
 class Notice(Struct, frozen=True, rename="camel"):
-    """The payload of a job. It holds nothing of the guest: that is read when it is delivered."""
+    """Payload of a job. Contact details are read at delivery, so that they can be erased."""
 
     ticket_id: UUID
     event: str
     at: datetime
     position: int
-    """Of the event, in the log."""
+    """Position of the event in the log."""
 
 
-class Announcing:
-    """What the follower does."""
-
+class EnqueueNotifications:
     name = "notifications"
     kinds: tuple[type[Event], ...] | None = (
         Ticket.Created,
@@ -65,15 +63,15 @@ class Announcing:
         self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
     ) -> None:
         ((now,),) = await (await connection.execute(READ_CLOCK)).fetchall()
-        news = [event for event in events if event.event.at >= now - NEWS_SECONDS]
-        if not news:
+        recent = [event for event in events if event.event.at >= now - EVENT_AGE_MAX]
+        if not recent:
             return
         origin = Origin(
-            command_id=uuid5(_BATCHES, f"{news[0].position} {news[-1].position}"),
+            command_id=uuid5(_BATCHES, f"{recent[0].position} {recent[-1].position}"),
             actor=ACTOR,
-            causation_id=news[-1].position,
+            causation_id=recent[-1].position,
         )
-        await enqueue_async(connection, [_job(event) for event in news], origin)
+        await enqueue_async(connection, [_job(event) for event in recent], origin)
 
 
 def _job(recorded: FollowedEvent) -> NewJob:
@@ -96,7 +94,7 @@ def _job(recorded: FollowedEvent) -> NewJob:
 class Notifications(Processor):
     name: ClassVar[str] = "notifications"
     wakes_on: ClassVar[WakesOn] = (TICKET,)
-    pause_seconds: ClassVar[float] = Announcing.pause_seconds
+    pause_seconds: ClassVar[float] = EnqueueNotifications.pause_seconds
 
     def __init__(self) -> None:
         self._follower: Follower | None = None
@@ -105,7 +103,8 @@ class Notifications(Processor):
         if not session.is_leader:
             return POLL_SECONDS
         if self._follower is None:
-            self._follower = Follower(runtime.conninfo, Announcing(), EventMapper(DECIDERS))
+            mapper = EventMapper(DECIDERS)
+            self._follower = Follower(runtime.conninfo, EnqueueNotifications(), mapper)
         await self._follower.catch_up()
         return SETTLING_SECONDS if self._follower.is_settling else POLL_SECONDS
 

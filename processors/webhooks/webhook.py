@@ -1,6 +1,6 @@
-"""Webhooks that go out, signed as Standard Webhooks says: who gets one can tell that it is ours.
+"""Sends webhooks, signed according to Standard Webhooks.
 
-Neither address nor secret nor what was sent ever get into an error: all of them may be secret.
+Errors never show the URL, the signing secret or the body, because each may be secret.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ CONNECT_SECONDS_MAX = 3.0
 SEND_SECONDS_MAX = 10.0
 RETRY_AFTER_SECONDS_MAX = 3600.0
 
-# What may be different the next time; anything else that is no success is an answer for good.
-_PASSING = (
+# Client errors that may pass; all others are final.
+_TRANSIENT = (
     HTTPStatus.REQUEST_TIMEOUT,
     HTTPStatus.CONFLICT,
     HTTPStatus.TOO_EARLY,
@@ -29,7 +29,7 @@ _PASSING = (
 
 
 class DeliveryError(Exception):
-    """It was not taken; `retryable` says whether sending it again may help."""
+    """The webhook was not accepted. `retryable`: a retry may succeed."""
 
     def __init__(
         self, reason: str, *, retryable: bool, retry_after_seconds: float | None = None
@@ -40,7 +40,7 @@ class DeliveryError(Exception):
 
 
 def sign(secrets: Sequence[bytes], message_id: str, timestamp: int, body: bytes) -> str:
-    """One signature for each secret: while they are changed, both the old and the new one fit."""
+    """Returns one signature for each secret, so that old and new ones work during a rotation."""
     signed = b"%b.%d.%b" % (message_id.encode(), timestamp, body)
     codes = [b64encode(digest(secret, signed, "sha256")).decode() for secret in secrets]
     return " ".join(f"v1,{code}" for code in codes)
@@ -55,7 +55,7 @@ class Webhook:
         outbound: Outbound,
         seconds_max: float = SEND_SECONDS_MAX,
     ) -> None:
-        assert secrets, "what is not signed is not sent"
+        assert secrets, "a webhook needs a signing secret"
         self._url = url
         self._secrets = secrets
         self._seconds_max = seconds_max
@@ -64,8 +64,8 @@ class Webhook:
         )
 
     async def send(self, message_id: UUID, at: datetime, body: bytes) -> None:
-        """Sends it once. The id is the same for every attempt, so that whoever gets it twice can
-        tell. Raises DeliveryError."""
+        """Sends one attempt. All attempts share the id, by which receivers deduplicate. Raises
+        DeliveryError."""
         timestamp = int(at.timestamp())
         headers = {
             "Content-Type": "application/json",
@@ -74,18 +74,18 @@ class Webhook:
             "webhook-signature": sign(self._secrets, str(message_id), timestamp, body),
         }
         try:
-            # The client's limits are for single steps; an answer that trickles keeps to each. Of
-            # the answer only the head is read: however long it is, nobody here waits for its end.
+            # A slowly trickling response would pass the client's timeouts, which are per step. Only
+            # the head of the response is read, however long its body is.
             async with (
                 asyncio.timeout(self._seconds_max),
                 self._client.stream("POST", self._url, content=body, headers=headers) as response,
             ):
                 _check(response)
         except TimeoutError as error:
-            reason = f"nobody answered in {self._seconds_max:g} s"
+            reason = f"no response in {self._seconds_max:g} s"
             raise DeliveryError(reason, retryable=True) from error
         except NotPublicError as error:
-            # Also when it is sent again: it waits for whoever sets it right.
+            # Retryable, because the operator can permit the address in the meantime.
             raise DeliveryError(str(error), retryable=True) from None
         except httpx2.HTTPError as error:
             reason = f"it cannot be reached: {type(error).__name__}"
@@ -101,7 +101,7 @@ def _check(response: httpx2.Response) -> None:
         return
     raise DeliveryError(
         f"it answered {status}",
-        retryable=status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR,
+        retryable=status in _TRANSIENT or status >= HTTPStatus.INTERNAL_SERVER_ERROR,
         retry_after_seconds=_retry_after_seconds(response),
     )
 

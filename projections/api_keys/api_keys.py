@@ -17,9 +17,7 @@ SELECT id, version, name, holder, scopes, binding, digest, created_at, updated_a
        earlier_digest, earlier_until, revoked_at
 FROM keys
 """
-
 LOCK_KEYS = f"{SELECT_KEYS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
 INSERT_KEYS = """
 INSERT INTO keys (id, version, name, holder, scopes, binding, digest, created_at, updated_at,
                   expires_at, earlier_digest, earlier_until, revoked_at)
@@ -29,7 +27,6 @@ SELECT * FROM unnest(
     %(updated)b::timestamptz[], %(expires)b::timestamptz[], %(earlier_digests)b::text[],
     %(earlier_until)b::timestamptz[], %(revoked)b::timestamptz[])
 """
-
 UPDATE_KEYS = f"""
 UPDATE keys
 SET version = new.version, digest = new.digest, updated_at = new.updated_at,
@@ -42,11 +39,9 @@ FROM unnest(
 ) AS new (id, version, digest, updated_at, expires_at, earlier_digest, earlier_until, revoked_at)
 WHERE {equals_by_key_lookup("keys.id", "new.id")}
 """
-
 # Every event raises one version by one and nothing lowers it, so any change of any key, in any
 # order of commits, changes this sum.
 READ_KEYS_EDITION = "SELECT coalesce(sum(version), 0)::bigint FROM keys"
-
 READ_CHANGED_KEYS = f"{SELECT_KEYS} WHERE updated_at > %(since)s"
 READ_KEYS = f"{SELECT_KEYS} ORDER BY created_at, name"
 
@@ -105,7 +100,6 @@ async def read_edition(connection: Connection) -> int:
 
 
 async def changed_keys(connection: Connection, since: datetime) -> list[Key]:
-    """Returns keys with an event after that moment."""
     rows = await connection.execute(READ_CHANGED_KEYS, {"since": since}, binary=True)
     return [LiveKeys().load(row) for row in await rows.fetchall()]
 

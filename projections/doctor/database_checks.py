@@ -186,8 +186,8 @@ async def check_followers(connection: Connection, *, off: Collection[str]) -> Fi
 
 
 async def _leader(connection: Connection) -> Finding:
-    ((held,),) = await rows_of(connection, FIND_LEADER_LOCK)
-    if held:
+    ((is_led,),) = await rows_of(connection, FIND_LEADER_LOCK)
+    if is_led:
         return Finding("processors", Health.GOOD, "A service runs timers, leases and schedules.")
     sentence = "No service runs timers, leases and schedules."
     return Finding("processors", Health.BAD, sentence, "Start one: ./run.")
@@ -221,7 +221,7 @@ async def _clock(connection: Connection) -> Finding:
     sentence = f"The database's clock has jumped {count} times today, last by {last:+.1f} s."
     if count == 1:
         sentence = f"The database's clock has jumped by {last:+.1f} s today."
-    step = "Leases and timers kept their length. Check the time synchronisation of its machine."
+    step = "Leases and timers keep their length. Check the time synchronisation of its machine."
     return Finding("clock", Health.NOTICE, sentence, step)
 
 

@@ -44,7 +44,6 @@ FROM bots LEFT JOIN orders ON orders.id = bots.order_id
 FIND_PENDING_ORDER = "SELECT EXISTS (SELECT FROM orders WHERE status = 'PENDING')"
 _AT_ONCE = """queue = %(queue)s AND type = %(type)s AND status = 'PENDING' AND run_at IS NULL
            AND NOT behind AND (priority, number) < (%(priority)s, %(number)s)"""
-
 # Counts of each other subject at most as many jobs as its limits admit: the rest cannot overtake.
 # Jobs without a subject and jobs with one have an index each.
 COUNT_JOBS_AHEAD = f"""
@@ -213,16 +212,16 @@ def _claimed(order: Order) -> tuple[list[Reason], Next]:
 
 async def _pending_order(connection: Connection, order: Order) -> tuple[list[Reason], Next]:
     rank = 0 if order.kind is OrderKind.VIP else 1
-    place = {"rank": rank, "number": order.number, "limit": AHEAD_MAX}
-    ((ahead,),) = await _rows(connection, COUNT_AHEAD, place)
+    given = {"rank": rank, "number": order.number, "limit": AHEAD_MAX}
+    ((ahead,),) = await _rows(connection, COUNT_AHEAD, given)
     ((bots, idle, next_free_at, dead),) = await _rows(connection, READ_CREW)
     why: list[Reason] = [reasons.BehindPriority(ahead=ahead, is_bound=ahead == AHEAD_MAX)]
     if idle:
         return why, Next("An idle bot takes the next order at once.")
     why.insert(0, reasons.NoIdleBot(bots=bots, next_free_at=next_free_at))
     if dead:
-        shown = tuple(dead[: reasons.BOTS_SHOWN])
-        why.insert(1, reasons.BotsOutOfService(bots=len(dead), bot_ids=shown))
+        named = tuple(dead[: reasons.BOTS_SHOWN])
+        why.insert(1, reasons.BotsOutOfService(bots=len(dead), bot_ids=named))
     if not bots and dead:
         left = f"An operator restores a bot, with a reason: POST /api/bots/{dead[0]}/restore"
         return why, Next(f"{left}; or adds one: POST /api/bots.")
@@ -274,9 +273,9 @@ async def _job(connection: Connection, job: Job, events: list[RecordedEvent]) ->
             lease = job.lease
             assert lease is not None, "a PROCESSING job has a lease"
             ((until,),) = await _rows(connection, READ_LEASE, {"id": job.id}) or [(lease.until,)]
-            held = reasons.LeaseHeld(by=lease.worker, claim_id=lease.claim_id, until=until)
+            leased = reasons.LeaseHeld(by=lease.worker, claim_id=lease.claim_id, until=until)
             left = "without a heartbeat until then it is taken away and tried again"
-            return status, [held], Next(f"The worker reports; {left}.", until)
+            return status, [leased], Next(f"The worker reports; {left}.", until)
     return status, *await _pending_job(connection, job)
 
 
@@ -284,11 +283,11 @@ async def _pending_job(connection: Connection, job: Job) -> tuple[list[Reason], 
     ((now,),) = await _rows(connection, READ_CLOCK)
     why = await _queue_reasons(connection, job, now)
     if blocked := await _lane_head(connection, job):
-        return [blocked, *why], Next(_what_frees(blocked))
+        return [blocked, *why], Next(_unblocking_step(blocked))
     if job.run_at is not None and job.run_at > now:
         why.insert(0, _waits(job))
         return why, Next("A worker can claim it.", job.run_at)
-    place = {
+    given = {
         "queue": job.queue,
         "type": job.type,
         "subject": job.subject or "",
@@ -296,7 +295,7 @@ async def _pending_job(connection: Connection, job: Job) -> tuple[list[Reason], 
         "number": job.number,
         "limit": AHEAD_MAX,
     }
-    ((ahead, is_bound),) = await _rows(connection, COUNT_JOBS_AHEAD, place)
+    ((ahead, is_bound),) = await _rows(connection, COUNT_JOBS_AHEAD, given)
     why.append(reasons.BehindPriority(ahead=ahead, is_bound=is_bound))
     if any(isinstance(one, reasons.PausedQueue) for one in why):
         return why, Next(f"Resume the queue: PUT /api/queues/{job.queue}.")
@@ -328,7 +327,7 @@ async def _lane_head(connection: Connection, job: Job) -> Blocked | None:
     )
 
 
-def _what_frees(blocked: Blocked) -> str:
+def _unblocking_step(blocked: Blocked) -> str:
     if isinstance(blocked, reasons.BlockedByOperation):
         operation = f"/api/v1/operations/{blocked.operation_id}"
         if blocked.operation_status == OperationStatus.FAILED:

@@ -22,22 +22,18 @@ COLUMNS = """id, version, number, queue, type, priority, payload, status, attemp
        lease_seconds, created_at, updated_at, life, failures, crashes, interruptions, run_at,
        claim_id, worker, started_at, lease_until, subject, unique_key, unique_scope, partition,
        error, skips, entered, operation_id"""
-
 SOURCES = """
 wanted (queue, type) AS (
     SELECT * FROM unnest(%(queues)b::text[], %(types)b::text[])
     UNION ALL
     SELECT queue, type FROM job_types WHERE queue = ANY(%(any)b::text[])
 )"""
-
 # Of a lane, only the head can be claimed.
 OF_SOURCE = """jobs.queue = wanted.queue AND jobs.type = wanted.type
           AND jobs.status = 'PENDING' AND NOT jobs.behind"""
-
 # statement_timestamp() is stable, so the index finds due jobs; with clock_timestamp() a claim would
 # step over every job that is not due.
 IS_DUE = "run_at <= statement_timestamp()"
-
 # Jobs without a subject and jobs with one have an index each. Ordering the first by subject too
 # lets the planner use the order of the index.
 _WALKS = f"""
@@ -64,7 +60,6 @@ _WALKS = f"""
         LIMIT %(limit)b::bigint
         FOR UPDATE SKIP LOCKED
     ) AS delayed"""
-
 # The head of one lane, if it can be claimed.
 HEAD = f"""
     SELECT {COLUMNS} FROM jobs
@@ -100,7 +95,6 @@ LIMIT %(limit)b::bigint
 CLAIM_ONE_QUEUE_AND_TYPE = _claim(_WALKS)
 CLAIM_READY = CLAIM_ONE_QUEUE_AND_TYPE + _IN_ORDER
 CLAIM_LANE_HEAD = _claim(HEAD) + _IN_ORDER
-
 # False for a claim of one lane: it gets the head or nothing.
 MORE_READY_EXISTS = f"""
 WITH {SOURCES}
@@ -119,7 +113,6 @@ SELECT %(partition)b::text = '' AND EXISTS (
         OFFSET 0)
 )
 """
-
 # For each source: jobs that can be claimed now, and seconds until the next one is due.
 FIND_READY = f"""
 WITH {SOURCES}
@@ -144,8 +137,6 @@ LATERAL (
 ) AS delayed
 WHERE queues.paused IS NOT TRUE
 """
-
-
 # For each wanted lane: whether its head can be claimed now, or when.
 FIND_READY_HEADS = """
 SELECT lane.queue, head.type,

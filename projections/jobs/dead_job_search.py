@@ -32,7 +32,6 @@ FROM sources, LATERAL (
 ORDER BY number DESC
 LIMIT %(limit)s
 """
-
 READ_DEAD_JOBS = f"""
 SELECT {COLUMNS}
 FROM jobs

@@ -15,7 +15,6 @@ from daybook.projections.jobs.job_list_sql import OF_SOURCE, SOURCES
 from daybook.projections.snapshot import PLAN_BY_INDEX
 
 _IS_MATCH = "(%(error)s::text IS NULL OR strpos(error, %(error)s) > 0)"
-
 FIND_DEAD_JOBS = f"""{SOURCES}
 SELECT number, id, {_IS_MATCH}, clock_timestamp()
 FROM sources, LATERAL (
@@ -28,7 +27,6 @@ FROM sources, LATERAL (
 ORDER BY number
 LIMIT %(limit)s
 """
-
 COUNT_DEAD_JOBS = f"""{SOURCES}
 SELECT count(*) FILTER (WHERE {_IS_MATCH}), count(*)
 FROM (

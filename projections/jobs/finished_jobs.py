@@ -21,12 +21,10 @@ from daybook.projections.jobs.job_labels import JobLabel, label_in, read_labels
 _INSERTED = unnested(
     "ids uuid, numbers bigint, statuses text, queues text, types text, subjects text"
 )
-
 INSERT_FINISHED_JOBS = f"""
 INSERT INTO finished_jobs (id, number, status, queue, type, subject)
 SELECT {_INSERTED}
 """
-
 DELETE_FINISHED_JOBS = "DELETE FROM finished_jobs WHERE id = ANY(%(ids)b::uuid[])"
 
 _COMPLETED, _CANCELLED = JobStatus.COMPLETED, JobStatus.CANCELLED

@@ -19,7 +19,6 @@ _IS_CLAIM = (
     equals_by_key_lookup("jobs.id", "{row}.id")
     + " AND jobs.claim_id IS NOT DISTINCT FROM {row}.claim_id"
 )
-
 EXTEND_LEASES = f"""
 WITH told AS (
     SELECT * FROM unnest(%(ids)b::uuid[], %(claims)b::uuid[], %(seconds)b::float8[])
@@ -40,8 +39,6 @@ FROM held
 WHERE {_IS_CLAIM.format(row="held")}
 RETURNING jobs.id, jobs.claim_id, jobs.lease_until
 """
-
-
 # Index of leased jobs.
 FIND_CLAIMED = "SELECT id FROM jobs WHERE claim_id = %(claim)s"
 

@@ -63,8 +63,6 @@ async def read_jobs(
 
 
 class _Reading:
-    """Reads matching jobs in the snapshot of the transaction."""
-
     def __init__(self, connection: Connection, wanted: JobFilter) -> None:
         self._connection = connection
         self._wanted = wanted

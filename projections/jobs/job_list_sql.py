@@ -14,11 +14,8 @@ WITH sources AS (
     WHERE (%(queue)s::text IS NULL OR queue = %(queue)s)
       AND (%(type)s::text IS NULL OR type = %(type)s)
 )"""
-
 OF_SOURCE = "(jobs.queue, jobs.type) = (sources.queue, sources.type)"
-
 _AT_ONCE = f"{OF_SOURCE} AND status = 'PENDING' AND run_at IS NULL AND NOT behind"
-
 _FITTING = """(%(queue)s::text IS NULL OR queue = %(queue)s)
   AND (%(type)s::text IS NULL OR type = %(type)s)"""
 
@@ -123,7 +120,6 @@ LIMIT %(limit)s
 
 OLDEST_FIRST = "number > %(number)s\nORDER BY number"
 NEWEST_FIRST = "number < %(number)s\nORDER BY number DESC"
-
 READ_SUBJECT_FINISHED = f"""
 SELECT number, id
 FROM finished_jobs

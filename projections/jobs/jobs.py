@@ -37,9 +37,7 @@ from daybook.projections.jobs.limited_claim_sql import (
 )
 
 SELECT_JOBS = f"SELECT {COLUMNS}\nFROM jobs\n"
-
 LOCK_JOBS = f"{SELECT_JOBS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
 _INSERTED = arrays.unnested(
     "ids uuid, versions bigint, numbers bigint, created timestamptz, updated timestamptz, "
     "run_at timestamptz, started timestamptz, until timestamptz, claims uuid, "
@@ -48,14 +46,12 @@ _INSERTED = arrays.unnested(
     "statuses text, queues text, types text, workers text, subjects text, keys text, scopes text, "
     "partitions text, errors text, payloads bytea, skips boolean, entered bigint, operations uuid"
 )
-
 _NEW = arrays.unnested(
     "ids uuid, numbers bigint, created timestamptz, run_at timestamptz, lease_seconds float8, "
     "priorities smallint, attempts_max smallint, queues text, types text, subjects text, "
     "keys text, scopes text, partitions text, payloads bytea, skips boolean, entered bigint, "
     "operations uuid"
 )
-
 _NOTE_TYPES = """
 WITH types AS (
     -- Sorted: two batches that insert the same in opposite order would wait for each other.
@@ -69,7 +65,6 @@ WITH types AS (
     ORDER BY queue, type
     ON CONFLICT DO NOTHING
 )"""
-
 # A job that enters a lane is behind until its place is known: see `projections/jobs/lanes.py`.
 INSERT_JOBS = f"""{_NOTE_TYPES}
 INSERT INTO jobs (id, version, number, created_at, updated_at, run_at, started_at, lease_until,
@@ -79,7 +74,6 @@ INSERT INTO jobs (id, version, number, created_at, updated_at, run_at, started_a
 SELECT {_INSERTED},
     unnest(%(entered)b::bigint[]) IS NOT NULL
 """
-
 # Fast path for jobs at version 1: constant columns are inlined (2x faster, bench jobs).
 INSERT_NEW_JOBS = f"""{_NOTE_TYPES}
 INSERT INTO jobs (id, number, created_at, run_at, lease_seconds, priority, attempts_max, queue,
@@ -90,14 +84,12 @@ SELECT {_NEW},
     unnest(%(entered)b::bigint[]) IS NOT NULL, unnest(%(created)b::timestamptz[]),
     1, 1, 0, 0, 0, 0, 'PENDING'
 """
-
 _UPDATED = arrays.unnested(
     "ids uuid, versions bigint, updated timestamptz, run_at timestamptz, started timestamptz, "
     "until timestamptz, claims uuid, lives integer, failures integer, crashes integer, "
     "interruptions integer, attempts smallint, statuses text, workers text, errors text, "
     "entered bigint"
 )
-
 UPDATE_JOBS = f"""
 UPDATE jobs
 SET version = new.version, updated_at = new.updated_at, run_at = new.run_at,
@@ -112,12 +104,10 @@ FROM (SELECT {_UPDATED})
             crashes, interruptions, attempts, status, worker, error, entered)
 WHERE {equals_by_key_lookup("jobs.id", "new.id")}
 """
-
 _CLAIMED = arrays.unnested(
     "ids uuid, versions bigint, started timestamptz, until timestamptz, claims uuid, "
     "attempts smallint, workers text"
 )
-
 # Fast path for jobs whose only new event is a claim.
 UPDATE_CLAIMED_JOBS = f"""
 UPDATE jobs
@@ -128,9 +118,7 @@ FROM (SELECT {_CLAIMED})
     AS new (id, version, started_at, lease_until, claim_id, attempts, worker)
 WHERE {equals_by_key_lookup("jobs.id", "new.id")}
 """
-
 DELETE_JOBS = "DELETE FROM jobs WHERE id = ANY(%(ids)b::uuid[])"
-
 # Checks cached jobs: another process may have changed the row. The version alone proves nothing
 # after a failover, when another claim may have the same version.
 LOCK_JOBS_IF_VERSION = """

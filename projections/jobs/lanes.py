@@ -37,9 +37,7 @@ WHERE NOT EXISTS (SELECT FROM lanes WHERE lanes.id = lane.id OFFSET 0)
 ORDER BY id
 ON CONFLICT DO NOTHING
 """
-
 LOCK_LANES = "SELECT FROM lanes WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
 RESERVE_PLACES = """
 INSERT INTO operation_lanes (queue, partition, place, operation_id)
 SELECT queue, partition, (
@@ -57,7 +55,6 @@ USING unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
 WHERE {equals_by_key_lookup("held.operation_id", "freed.operation_id")}
   AND {equals_by_key_lookup("held.queue", "freed.queue")} AND held.partition = freed.partition
 """
-
 # Jobs of the same batch have no place yet, so EXISTS finds only earlier members.
 ENTER_LANES = f"""
 WITH entering AS MATERIALIZED (
@@ -85,7 +82,6 @@ SET place = entering.place,
 FROM entering
 WHERE {equals_by_key_lookup("jobs.id", "entering.id")}
 """
-
 ADVANCE_LANES = f"""
 WITH heads AS MATERIALIZED (
     SELECT head.id
@@ -104,7 +100,6 @@ WITH heads AS MATERIALIZED (
 )
 UPDATE jobs SET behind = false FROM heads WHERE {equals_by_key_lookup("jobs.id", "heads.id")}
 """
-
 # Places and heads from the log alone, for rebuilt tables.
 RECOMPUTE_LANES = f"""
 WITH members AS MATERIALIZED (
@@ -129,7 +124,6 @@ FROM members
 WHERE {equals_by_key_lookup("jobs.id", "members.id")}
   AND (jobs.place, jobs.behind) IS DISTINCT FROM (members.place, members.behind)
 """
-
 # Heads of all lanes, once the tables of jobs and of operations are complete.
 RECOMPUTE_LANE_HEADS = """
 WITH members AS MATERIALIZED (
@@ -149,8 +143,6 @@ Lane = tuple[str, str]  # queue and partition
 
 
 class LaneChanges:
-    """Jobs and operations that enter or leave lanes in one batch."""
-
     def __init__(self) -> None:
         self.entering: list[Job] = []
         self.left: set[Lane] = set()

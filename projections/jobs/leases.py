@@ -26,7 +26,6 @@ SELECT *, count(*) OVER () FROM (
 ORDER BY until, id
 LIMIT %(limit)s
 """
-
 READ_LEASE_HOLDERS = """
 SELECT *, count(*) OVER () FROM (
     SELECT 'worker' AS kind, worker AS holder, count(*) AS held, min(started_at) AS since,

@@ -16,10 +16,8 @@ from daybook.projections.jobs.claim_sql import COLUMNS, HEAD, IS_DUE, OF_SOURCE,
 # Examine 20 more jobs than wanted before the first job of each subject: a queue with many subjects
 # and few blocked jobs then needs no step per subject.
 _LOOKED_AT_MAX = "(%(limit)b::bigint + 20)"
-
 # Walk 10 more subjects than wanted: other transactions may have locked the jobs of some.
 _SUBJECTS_MAX = "(%(limit)b::bigint + 10)"
-
 # A statement of its own, before jobs are counted: it may wait, and a statement sees the data as of
 # its beginning.
 LOCK_LIMITED_QUEUES = """
@@ -29,10 +27,8 @@ WHERE limited
 ORDER BY id
 FOR UPDATE
 """
-
 # Excludes jobs that an earlier claim of the same batch has picked and not stored yet.
 _IS_FREE = "id <> ALL((SELECT coalesce(picked_jobs(), '{}'))::uuid[])"
-
 _HELD = f"""
 WITH {SOURCES}, held AS MATERIALIZED (
     SELECT queues.*,
@@ -46,7 +42,6 @@ WITH {SOURCES}, held AS MATERIALIZED (
     FROM wanted JOIN held ON held.name = wanted.queue
     WHERE places > 0
 )"""
-
 # How many more jobs of a subject may start.
 _ROOM = """
         SELECT least(job_room(name, first.subject, subject_concurrency),
@@ -160,11 +155,9 @@ _WALK_SUBJECT = f"""
 _WALK_AT_ONCE = _walk("run_at IS NULL AND subject IS NULL", "subject, priority, number")
 _WALK_WITHOUT = f"""{_WALK_AT_ONCE}
         UNION ALL{_walk(f"{IS_DUE} AND subject IS NULL", "subject, run_at")}"""
-
 _WALK_ALL = f"""{_WALK_AT_ONCE}
         UNION ALL{_walk("run_at IS NULL AND subject IS NOT NULL", "priority, number")}
         UNION ALL{_walk(IS_DUE, "run_at")}"""
-
 _READY = f"""{_SUBJECTS}, ready AS MATERIALIZED (
     SELECT ready.*, NULL::bigint AS subject_places
     FROM sources AS wanted, LATERAL ({_WALK_ALL}
@@ -183,7 +176,6 @@ _READY = f"""{_SUBJECTS}, ready AS MATERIALIZED (
     JOIN sources AS wanted USING (queue), LATERAL ({_WALK_SUBJECT}
     ) AS ready
 )"""
-
 _READY_HEAD = f""", ready AS MATERIALIZED (
     SELECT first.*, room.places AS subject_places
     FROM sources AS wanted, LATERAL ({HEAD}
@@ -191,7 +183,6 @@ _READY_HEAD = f""", ready AS MATERIALIZED (
     ) AS room
     WHERE first.{_IS_FREE}
 )"""
-
 # Takes jobs up to the free slots of each subject and of the queue. Jobs of queues without limits,
 # given by priority and number, are ranked with them: a job that the claim would leave out is not
 # taken, because every job taken advances the rate's clock.
@@ -237,6 +228,5 @@ _TAKEN = f""", of_subjects AS (
 )
 SELECT {COLUMNS} FROM taken, noted
 """
-
 CLAIM_LIMITED = _HELD + _READY + _TAKEN
 CLAIM_LIMITED_LANE_HEAD = _HELD + _READY_HEAD + _TAKEN

@@ -16,7 +16,6 @@ from daybook.projections.snapshot import PLAN_BY_INDEX
 
 _OF_SOURCE = "(jobs.queue, jobs.type) = (source.queue, source.type)"
 _PENDING = f"{_OF_SOURCE} AND status = 'PENDING' AND NOT behind"
-
 # statement_timestamp() is stable, so indexes on run_at can be used. The oldest pending job is the
 # first of any priority, or the delayed job that was due first.
 READ_QUEUE_STATS = f"""

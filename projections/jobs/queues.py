@@ -14,11 +14,8 @@ SELECT id, version, name, paused, created_at, updated_at, concurrency, rate_coun
        subject_concurrency, subject_rate_count, subject_rate_seconds, lanes
 FROM queues
 """
-
 SELECT_QUEUES_BY_ID = f"{SELECT_QUEUES} WHERE id = ANY(%(ids)b::uuid[])"
-
 LOCK_QUEUES = f"{SELECT_QUEUES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
 INSERT_QUEUES = """
 INSERT INTO queues (id, version, name, paused, created_at, updated_at, concurrency, rate_count,
                     rate_seconds, subject_concurrency, subject_rate_count, subject_rate_seconds,
@@ -29,7 +26,6 @@ SELECT * FROM unnest(
     %(rate_counts)b::integer[], %(rate_seconds)b::float8[], %(subject_concurrencies)b::integer[],
     %(subject_rate_counts)b::integer[], %(subject_rate_seconds)b::float8[], %(lanes)b::text[])
 """
-
 UPDATE_QUEUES = f"""
 UPDATE queues
 SET version = new.version, paused = new.paused, updated_at = new.updated_at,

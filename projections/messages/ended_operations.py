@@ -27,7 +27,6 @@ SET count = known.count + excluded.count,
     oldest_at = least(known.oldest_at, excluded.oldest_at),
     newest_at = greatest(known.newest_at, excluded.newest_at)
 """
-
 READ_ENDED_OPERATIONS = """
 SELECT kind, status, sum(count)::bigint, sum(microseconds)::bigint, min(oldest_at), max(newest_at)
 FROM ended_operations

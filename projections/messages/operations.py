@@ -27,9 +27,7 @@ SELECT id, version, number, created_at, updated_at, run_at, failures, kind, erro
        attempts_max, failed_at, skipped
 FROM operations
 """
-
 LOCK_OPERATIONS = f"{SELECT_OPERATIONS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
 # Places reserved in these lanes. LATERAL makes the planner go lane by lane.
 COUNT_RELATED_LANES = """
 SELECT lane.id, held.count
@@ -39,24 +37,20 @@ FROM lanes AS lane, LATERAL (
 ) AS held
 WHERE lane.id = ANY(%(tied)b::uuid[]) AND held.count > 0
 """
-
 _INSERTED = arrays.unnested(
     "ids uuid, versions bigint, numbers bigint, created timestamptz, updated timestamptz, "
     "run_at timestamptz, failures integer, kinds text, errors text, items bytea, statuses text, "
     "attempts integer, failed timestamptz, skipped bytea"
 )
-
 INSERT_OPERATIONS = f"""
 INSERT INTO operations (id, version, number, created_at, updated_at, run_at, failures, kind, error,
                         items, status, attempts_max, failed_at, skipped)
 SELECT {_INSERTED}
 """
-
 _UPDATED = arrays.unnested(
     "ids uuid, versions bigint, numbers bigint, updated timestamptz, run_at timestamptz, "
     "failures integer, errors text, statuses text, failed timestamptz, skipped bytea"
 )
-
 UPDATE_OPERATIONS = f"""
 UPDATE operations
 SET version = new.version, number = new.number, updated_at = new.updated_at, run_at = new.run_at,
@@ -67,9 +61,7 @@ FROM (SELECT {_UPDATED})
             skipped)
 WHERE {equals_by_key_lookup("operations.id", "new.id")}
 """
-
 DELETE_OPERATIONS = "DELETE FROM operations WHERE id = ANY(%(ids)b::uuid[])"
-
 DELETE_PLACES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
 RECOMPUTE_PLACES = """
 INSERT INTO operation_lanes (queue, partition, place, operation_id)
@@ -82,7 +74,6 @@ FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
     AS lane (id, queue, partition)
 WHERE EXISTS (SELECT FROM operations WHERE operations.id = lane.id OFFSET 0)
 """
-
 # An updated_at in the future means that the clock went back; such an operation is due.
 FIND_DUE = """
 SELECT id, items
@@ -94,7 +85,6 @@ WHERE status = 'pending' AND (
 ORDER BY number
 LIMIT %(limit)s
 """
-
 # Operations are numbered and executed in order, so a difference of numbers bounds the backlog
 # without a count. Operations that back off are left out: others overtake them.
 READ_BACKLOG = """
@@ -103,7 +93,6 @@ SELECT (SELECT min(number) FROM operations WHERE status = 'pending' AND run_at I
        (SELECT created_at FROM operations WHERE status = 'pending' ORDER BY number LIMIT 1),
        (SELECT created_at FROM operations WHERE status = 'pending' ORDER BY number DESC LIMIT 1)
 """
-
 # Counted up to the limit.
 COUNT_FAILED = """
 SELECT count(*), min(created_at), max(created_at),

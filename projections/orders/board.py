@@ -12,7 +12,6 @@ from daybook.projections.orders.finished_orders import FinishedOrders
 from daybook.projections.orders.order_list import read_section
 from daybook.projections.snapshot import enter_snapshot
 
-# Orders shown of each status.
 SHOWN_MAX = {
     OrderStatus.PENDING: 5000,
     OrderStatus.PROCESSING: 1000,

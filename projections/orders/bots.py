@@ -19,35 +19,28 @@ SELECT id, version, created_at, updated_at, auto_claim, completion, order_id, cl
        failures_max, failures, errors, dead_at
 FROM bots
 """
-
 LOCK_BOTS = f"{SELECT_BOTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
 # Finds an order's bot without an index: bots are few, and every claim would have to maintain it.
 LOCK_RELATED_BOTS = f"""{SELECT_BOTS}
 WHERE id = ANY(%(ids)b::uuid[]) OR order_id = ANY(%(tied)b::uuid[])
 ORDER BY id
 FOR UPDATE
 """
-
 LOCK_ALL_BOTS = f"{SELECT_BOTS} ORDER BY id FOR UPDATE"
-
 _INSERTED = arrays.unnested(
     "ids uuid, versions bigint, created timestamptz, updated timestamptz, auto boolean, "
     "completions text, orders uuid, claims uuid, limits integer, failures integer, errors text, "
     "dead timestamptz"
 )
-
 INSERT_BOTS = f"""
 INSERT INTO bots (id, version, created_at, updated_at, auto_claim, completion, order_id, claim_id,
                   failures_max, failures, errors, dead_at)
 SELECT {_INSERTED}
 """
-
 _UPDATED = arrays.unnested(
     "ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid, limits integer, "
     "failures integer, errors text, dead timestamptz"
 )
-
 UPDATE_BOTS = f"""
 UPDATE bots
 SET version = new.version, updated_at = new.updated_at,
@@ -58,11 +51,9 @@ FROM (SELECT {_UPDATED})
     AS new (id, version, updated_at, order_id, claim_id, failures_max, failures, errors, dead_at)
 WHERE {equals_by_key_lookup("bots.id", "new.id")}
 """
-
 _BUSIED = arrays.unnested(
     "ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid"
 )
-
 # Fast path: mostly a bot only begins or ends an order.
 UPDATE_BUSY_BOTS = f"""
 UPDATE bots
@@ -72,9 +63,7 @@ FROM (SELECT {_BUSIED})
     AS new (id, version, updated_at, order_id, claim_id)
 WHERE {equals_by_key_lookup("bots.id", "new.id")}
 """
-
 DELETE_BOTS = "DELETE FROM bots WHERE id = ANY(%(ids)b::uuid[])"
-
 NO_ERRORS = "[]"
 _MODES = {mode.value: mode for mode in CompletionMode}
 

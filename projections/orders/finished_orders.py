@@ -22,7 +22,6 @@ _INSERTED = arrays.unnested(
     "completed timestamptz, claims uuid, bots uuid, started timestamptz, due timestamptz, "
     "attempts smallint, attempts_max smallint, kinds text, modes text, users text, owners text"
 )
-
 UPSERT_FINISHED_ORDERS = f"""
 INSERT INTO finished_orders (number, id, version, created_at, updated_at, completed_at, claim_id,
                              bot_id, started_at, due_at, attempts, attempts_max, kind, mode,
@@ -31,26 +30,21 @@ SELECT {_INSERTED}
 ON CONFLICT (number) DO UPDATE
 SET version = excluded.version, updated_at = excluded.updated_at
 """
-
 DELETE_FINISHED_ORDERS = "DELETE FROM finished_orders WHERE number = ANY(%(numbers)b::bigint[])"
-
 SELECT_FINISHED_ORDERS = """
 SELECT number, id, version, created_at, updated_at, completed_at, attempts, attempts_max, kind,
        user_id, claim_id, bot_id, started_at, due_at, mode, owner
 FROM finished_orders
 """
-
 # Newest first, except orders with events after the follower's cursor: the caller folds these.
 READ_FINISHED_ORDERS = f"""{SELECT_FINISHED_ORDERS}
 WHERE number < %(before)s AND number <> ALL(%(except)s::bigint[])
 ORDER BY number DESC
 LIMIT %(limit)s
 """
-
 FIND_FINISHED_ORDERS = """
 SELECT id FROM finished_orders WHERE number <> ALL(%(except)s::bigint[]) ORDER BY number
 """
-
 READ_OWN_FINISHED_ORDERS = f"""{SELECT_FINISHED_ORDERS}
 WHERE owner = %(owner)s AND number < %(before)s AND number <> ALL(%(except)s::bigint[])
 ORDER BY number DESC
@@ -73,12 +67,12 @@ class FinishedOrders:
     async def apply(self, connection: Connection, events: Sequence[FollowedEvent]) -> None:
         touched = {event.originator_id for event in events}
         orders = await fold_finished(connection, touched, upto=events[-1].position)
-        shown = [order for order in orders if order.deleted_at is None]
-        hidden = [order.number for order in orders if order.deleted_at is not None]
-        if shown:
-            await connection.execute(UPSERT_FINISHED_ORDERS, _columns(shown))
-        if hidden:
-            await connection.execute(DELETE_FINISHED_ORDERS, {"numbers": arrays.bigints(hidden)})
+        listed = [order for order in orders if order.deleted_at is None]
+        deleted = [order.number for order in orders if order.deleted_at is not None]
+        if listed:
+            await connection.execute(UPSERT_FINISHED_ORDERS, _columns(listed))
+        if deleted:
+            await connection.execute(DELETE_FINISHED_ORDERS, {"numbers": arrays.bigints(deleted)})
 
 
 async def fold_finished(

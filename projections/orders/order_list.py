@@ -35,34 +35,28 @@ WHERE status = 'PENDING' AND (rank, number) > (%(rank)s, %(number)s)
 ORDER BY rank, number
 LIMIT %(limit)s
 """
-
 READ_PROCESSING_ORDERS = f"""{SELECT_ORDERS}
 WHERE bot_id IS NOT NULL AND number < %(number)s
 ORDER BY number DESC
 LIMIT %(limit)s
 """
-
 FIND_PROCESSING_ORDERS = "SELECT id FROM orders WHERE bot_id IS NOT NULL"
-
 READ_DEAD_ORDERS = f"""{SELECT_ORDERS}
 WHERE status = 'DEAD' AND number < %(number)s
 ORDER BY number DESC
 LIMIT %(limit)s
 """
-
 # Orders of one owner, by an index of their own.
 READ_OWN_PENDING_ORDERS = f"""{SELECT_ORDERS}
 WHERE owner = %(owner)s AND status = 'PENDING' AND (rank, number) > (%(rank)s, %(number)s)
 ORDER BY rank, number
 LIMIT %(limit)s
 """
-
 READ_OWN_OTHER_ORDERS = f"""{SELECT_ORDERS}
 WHERE owner = %(owner)s AND status = %(status)s AND number < %(number)s
 ORDER BY number DESC
 LIMIT %(limit)s
 """
-
 # Orders completed after the cursor, or deleted or restored after their completion.
 READ_TAIL = """
 SELECT originator_id
@@ -108,7 +102,6 @@ async def read_orders(
     cursor: str | None = None,
     owner: str | None = None,
 ) -> OrderPage:
-    """Returns one page, of all orders or of one status and owner."""
     start = OrderCursor.beginning(only) if cursor is None else OrderCursor.parse(cursor, only)
     async with connection.transaction():
         now, position = await enter_snapshot(connection, FinishedOrders.name)
@@ -182,8 +175,8 @@ async def _read_complete(
     statement = READ_FINISHED_ORDERS if owner is None else READ_OWN_FINISHED_ORDERS
     rows = await connection.execute(statement, wanted, binary=True)
     orders = [load_finished(row) for row in await rows.fetchall()]
-    shown = [order for order in tail if owner is None or order.owner == owner]
-    orders += [order for order in shown if order.deleted_at is None and order.number < before]
+    owned = [order for order in tail if owner is None or order.owner == owner]
+    orders += [order for order in owned if order.deleted_at is None and order.number < before]
     return nlargest(limit, orders, key=lambda order: order.number)
 
 

@@ -18,18 +18,14 @@ SELECT id, version, number, kind, status, attempts, attempts_max, created_at, up
        user_id, error, claim_id, bot_id, started_at, due_at, mode, owner
 FROM orders
 """
-
 LOCK_ORDERS = f"{SELECT_ORDERS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
 # The orders that these bots work on.
 LOCK_RELATED_ORDERS = f"""{SELECT_ORDERS}
 WHERE id = ANY(%(ids)b::uuid[]) OR bot_id = ANY(%(tied)b::uuid[])
 ORDER BY id
 FOR UPDATE
 """
-
 LOCK_ALL_ORDERS = f"{SELECT_ORDERS} ORDER BY id FOR UPDATE"
-
 # VIP before NORMAL, then by number. SKIP LOCKED keeps concurrent claims off each other's orders;
 # with n claims an order may be overtaken by n - 1.
 PICK_READY_ORDERS = f"""{SELECT_ORDERS}
@@ -38,7 +34,6 @@ ORDER BY rank, number
 LIMIT %(limit)b::bigint
 FOR UPDATE SKIP LOCKED
 """
-
 # NORMAL orders that have aged. Numbers rise with time, so only the first need to be examined.
 PICK_AGED_ORDERS = f"""
 SELECT *
@@ -51,31 +46,26 @@ FROM (
 ) AS oldest
 WHERE created_at <= statement_timestamp() - %(aging_ms)b::bigint * interval '1 millisecond'
 """
-
 MORE_READY_ORDERS_EXIST = """
 SELECT EXISTS (
     SELECT FROM orders WHERE status = 'PENDING' AND id <> ALL(%(ids)b::uuid[])
 )
 """
-
 _INSERTED = arrays.unnested(
     "ids uuid, versions bigint, numbers bigint, ranks smallint, kinds text, statuses text, "
     "attempts smallint, attempts_max smallint, created timestamptz, updated timestamptz, "
     "users text, errors text, claims uuid, bots uuid, started timestamptz, due timestamptz, "
     "modes text, owners text"
 )
-
 INSERT_ORDERS = f"""
 INSERT INTO orders (id, version, number, rank, kind, status, attempts, attempts_max, created_at,
                     updated_at, user_id, error, claim_id, bot_id, started_at, due_at, mode, owner)
 SELECT {_INSERTED}
 """
-
 _UPDATED = arrays.unnested(
     "ids uuid, versions bigint, statuses text, attempts smallint, updated timestamptz, "
     "errors text, claims uuid, bots uuid, started timestamptz, due timestamptz, modes text"
 )
-
 UPDATE_ORDERS = f"""
 UPDATE orders
 SET version = new.version, status = new.status, attempts = new.attempts,
@@ -86,7 +76,6 @@ FROM (SELECT {_UPDATED})
             due_at, mode)
 WHERE {equals_by_key_lookup("orders.id", "new.id")}
 """
-
 DELETE_ORDERS = "DELETE FROM orders WHERE id = ANY(%(ids)b::uuid[])"
 
 _RANKS = {OrderKind.VIP: 0, OrderKind.NORMAL: 1}

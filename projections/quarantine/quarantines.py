@@ -24,9 +24,7 @@ SELECT id, version, aggregate_id, kind, topic, position, aggregate_version, erro
        created_at, updated_at
 FROM quarantines
 """
-
 LOCK_QUARANTINES = f"{SELECT_QUARANTINES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
 INSERT_QUARANTINES = """
 INSERT INTO quarantines (id, version, aggregate_id, kind, topic, position, aggregate_version, error,
                          status, reason, created_at, updated_at)
@@ -36,7 +34,6 @@ SELECT * FROM unnest(
     %(errors)b::text[], %(statuses)b::text[], %(reasons)b::text[], %(created)b::timestamptz[],
     %(updated)b::timestamptz[])
 """
-
 UPDATE_QUARANTINES = f"""
 UPDATE quarantines
 SET version = new.version, status = new.status, reason = new.reason, updated_at = new.updated_at
@@ -46,7 +43,6 @@ FROM unnest(
 ) AS new (id, version, status, reason, updated_at)
 WHERE {equals_by_key_lookup("quarantines.id", "new.id")}
 """
-
 READ_QUARANTINES = f"{SELECT_QUARANTINES} ORDER BY position"
 # With its schema: in a rebuild the search path finds copies first.
 READ_SET_ASIDE = f"SELECT aggregate_id FROM {SCHEMA}.quarantines WHERE status = 'SET_ASIDE'"
@@ -54,7 +50,6 @@ COUNT_QUARANTINES = """
 SELECT count(*) FILTER (WHERE status = 'DETECTED'), count(*) FILTER (WHERE status = 'SET_ASIDE')
 FROM quarantines
 """
-
 _TAKE_ROWS = """
 WITH taken AS (DELETE FROM {table} WHERE id = ANY(%(ids)b::uuid[]) RETURNING {table}.*)
 INSERT INTO quarantined_rows (id, table_name, data)
@@ -133,7 +128,6 @@ class LiveQuarantines(LiveTable[Quarantine]):
 
 
 async def all_quarantines(connection: Connection) -> list[Quarantine]:
-    """Returns all quarantines by log position."""
     rows = await connection.execute(READ_QUARANTINES, binary=True)
     return [LiveQuarantines().load(row) for row in await rows.fetchall()]
 

@@ -36,8 +36,6 @@ OPERATOR = Operator()
 
 
 class RebuildEvents:
-    """Writes the events of one rebuild."""
-
     def __init__(self, conninfo: str, operator: Operator) -> None:
         self._conninfo = conninfo
         self._operator = operator

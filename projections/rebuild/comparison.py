@@ -18,7 +18,6 @@ SHOWN_MAX = 60
 DIGEST_ROWS = SQL("""
 SELECT count(*), coalesce(sum(hash_record_extended(ROW({columns}), 0)), 0) FROM {table}
 """)
-
 # Counts all differences and returns the first.
 FIND_DIFFERENCES = SQL("""
 WITH running AS NOT MATERIALIZED (SELECT {columns} FROM {running}),
@@ -33,7 +32,6 @@ LEFT JOIN running USING ({key})
 LEFT JOIN rebuilt USING ({key})
 ORDER BY {key}
 """)
-
 READ_COLUMNS = """
 SELECT attname, attnum = ANY(
     (SELECT indkey FROM pg_index WHERE indrelid = attrelid AND indisprimary)::smallint[])
@@ -41,7 +39,6 @@ FROM pg_attribute
 WHERE attrelid = %(table)s::regclass AND attnum > 0 AND NOT attisdropped
 ORDER BY attnum
 """
-
 READ_LAST_VISIBLE = "SELECT coalesce(max(notification_id), 0) FROM stored_events"
 
 Row = Mapping[str, Any]
@@ -73,8 +70,6 @@ class Difference(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """Result for one projection."""
-
     name: str
     position: int  # log position of both sides
     rows_count: int  # of the rebuilt tables

@@ -71,8 +71,6 @@ VACUUM_TABLE = SQL("VACUUM (ANALYZE) {table}")
 
 
 class Watcher(Protocol):
-    """Receives the progress."""
-
     def begin(self, what: str) -> None: ...
 
     def reach(self, position: int, goal: int) -> None:

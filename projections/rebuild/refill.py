@@ -20,7 +20,6 @@ from daybook.projections.rebuild.shadow_tables import Copy, delete_cursor, find_
 from daybook.projections.rebuild.targets import TARGETS
 
 ANALYZE_TABLE = SQL("ANALYZE {table}")
-
 # `rebuilds` stores the progress.
 CURSORS = "rebuilds"
 DERIVED_TABLES = (*(table for target in TARGETS for table in target.tables), CURSORS)

@@ -26,7 +26,6 @@ from daybook.projections.rebuild.targets import MAPPER, TARGETS, Events, Target
 CHUNK = 20_000
 ALL_TOPICS = frozenset[str]().union(*(target.topics for target in TARGETS))
 END_OF_LOG = 2**63 - 1
-
 # The copies first, then the log and the other running tables.
 SET_SEARCH_PATH = SQL("SET LOCAL search_path = {copies}, {running}")
 # Without the copy, the search path would lead to the running table. The lock by full name fails

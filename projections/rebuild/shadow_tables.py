@@ -21,7 +21,6 @@ BEFORE: Final = "daybook_before"
 
 CREATE_LIKE = SQL("CREATE TABLE {copy} (LIKE {running} INCLUDING ALL EXCLUDING INDEXES)")
 DROP_TABLE = SQL("DROP TABLE IF EXISTS {table}")
-
 # Keys are made first; other indexes after the replay, which they would only slow down.
 WRITE_KEYS = """
 SELECT format('ALTER TABLE %%s ADD CONSTRAINT %%I %%s',
@@ -61,7 +60,6 @@ SELECT format('GRANT %%s ON %%s TO %%s%%s', privilege_type, %(copy)s::text,
 FROM running, aclexplode(relacl)
 WHERE grantee <> relowner
 """
-
 # No rows if the table does not exist.
 READ_LAYOUT = """
 SELECT attname, atttypid, atttypmod, attnotnull, attgenerated::text
@@ -69,7 +67,6 @@ FROM pg_attribute
 WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped
 ORDER BY attnum
 """
-
 # Views, triggers and the like depend on the table, not on its name: they would keep the old one.
 FIND_DEPENDENTS = """
 SELECT DISTINCT pg_describe_object(classid, objid, 0)
@@ -80,7 +77,6 @@ WHERE classid IN ('pg_rewrite'::regclass, 'pg_proc'::regclass, 'pg_trigger'::reg
    OR classid = 'pg_constraint'::regclass AND deptype = 'n'
 ORDER BY 1
 """
-
 READ_CURSORS = "SELECT name, position, count, digest FROM rebuilds WHERE schema = %(schema)s"
 STORE_CURSOR = """
 INSERT INTO rebuilds (schema, name, position, count, digest)
@@ -139,7 +135,6 @@ async def make_copy(connection: Connection, target: Target) -> Copy:
 
 
 async def make_indexes(connection: Connection, copy: Copy) -> None:
-    """Creates the missing indexes."""
     async with connection.transaction():
         for table in copy.target.tables:
             await _complete(connection, copy, table, writing=WRITE_INDEXES)

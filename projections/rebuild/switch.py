@@ -43,7 +43,6 @@ SELECT set_config('lock_timeout', %(lock)s, true), set_config('statement_timeout
 LOCK_SNAPSHOTS = "LOCK TABLE rebuilds IN ACCESS EXCLUSIVE MODE"
 LOCK_RUNNING = SQL("LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
 MOVE_TABLE = SQL("ALTER TABLE {table} SET SCHEMA {schema}")
-
 # Columns outside the log (heartbeats), where their claim is still the same.
 CARRY_OVER = SQL("""
 UPDATE {copy} AS rebuilt
@@ -54,7 +53,6 @@ WHERE rebuilt.id = running.id
   AND rebuilt.{holds} = running.{holds}
   AND rebuilt.{column} IS DISTINCT FROM running.{column}
 """)
-
 FIND_HOLDERS = """
 SELECT DISTINCT format('process %%s of %%s',
                        pid, coalesce(nullif(application_name, ''), backend_type))
@@ -112,8 +110,8 @@ async def _lock_running(connection: Connection, target: Target) -> FollowerCurso
     followed: FollowerCursor | None = None
     if target.is_followed:
         await connection.execute(REGISTER_FOLLOWER, {"name": target.name})
-        held = await connection.execute(LOCK_CURSOR, {"name": target.name}, binary=True)
-        followed = FollowerCursor(*(await held.fetchone() or ()))
+        rows = await connection.execute(LOCK_CURSOR, {"name": target.name}, binary=True)
+        followed = FollowerCursor(*(await rows.fetchone() or ()))
     tables = [Identifier(SCHEMA, table) for table in target.tables]
     await connection.execute(LOCK_RUNNING.format(tables=SQL(", ").join(tables)))
     return followed

@@ -37,8 +37,6 @@ Events = Sequence[FollowedEvent]
 
 
 class Target:
-    """A projection that can be rebuilt."""
-
     name: str
     tables: tuple[str, ...]
     topics: frozenset[str]

@@ -18,9 +18,7 @@ SELECT id, version, name, cron, time_zone, missed_runs, catch_up_seconds, job, p
        updated_at, next_run_at, last_run_at
 FROM schedules
 """
-
 LOCK_SCHEDULES = f"{SELECT_SCHEDULES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
 INSERT_SCHEDULES = """
 INSERT INTO schedules (id, version, name, cron, time_zone, missed_runs, catch_up_seconds, job,
                        paused, created_at, updated_at, next_run_at, last_run_at)
@@ -30,7 +28,6 @@ SELECT * FROM unnest(
     %(jobs)b::bytea[], %(paused)b::boolean[], %(created)b::timestamptz[],
     %(updated)b::timestamptz[], %(next_runs)b::timestamptz[], %(last_runs)b::timestamptz[])
 """
-
 UPDATE_SCHEDULES = f"""
 UPDATE schedules
 SET version = new.version, cron = new.cron, time_zone = new.time_zone,
@@ -46,16 +43,13 @@ FROM unnest(
           next_run_at, last_run_at)
 WHERE {equals_by_key_lookup("schedules.id", "new.id")}
 """
-
 DELETE_SCHEDULES = "DELETE FROM schedules WHERE id = ANY(%(ids)b::uuid[])"
-
 READ_SCHEDULE = f"{SELECT_SCHEDULES} WHERE name = %(name)s"
 READ_SCHEDULES = f"""{SELECT_SCHEDULES}
 WHERE name > %(after)s
 ORDER BY name
 LIMIT %(limit)s
 """
-
 # Due schedules and the next one, with its seconds to wait. The time is the database's.
 FIND_DUE_SCHEDULES = """
 SELECT name, next_run_at, missed_runs,
@@ -143,7 +137,6 @@ async def one_schedule(connection: Connection, name: str) -> Schedule | None:
 
 
 async def read_schedules(connection: Connection, *, after: str, limit: int) -> list[Schedule]:
-    """Returns schedules by name, after the given one."""
     parameters = {"after": after, "limit": limit}
     rows = await connection.execute(READ_SCHEDULES, parameters, binary=True)
     return [LiveSchedules().load(row) for row in await rows.fetchall()]

@@ -1,4 +1,4 @@
-"""`erased_subjects`: every guest who was erased, when and why."""
+"""`erased_subjects`: erased guests, with time and reason."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,11 @@ from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_ERASED_SUBJECTS = "SELECT id, version, erased_at, reason FROM erased_subjects"
-
 LOCK_ERASED_SUBJECTS = (
     f"{SELECT_ERASED_SUBJECTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 )
-
-# The key goes in the transaction of the event: there is no moment at which a guest is erased and
-# can still be read. When this table is rebuilt, keys that came back with a backup go once more.
+# Deletes the guest's key in the transaction of the event: an erased guest can never be decrypted. A
+# rebuild of this table also deletes keys that a backup brought back.
 INSERT_ERASED_SUBJECTS = """
 WITH destroyed AS (
     DELETE FROM guest_keys WHERE subject_id = ANY(%(ids)b::uuid[])
@@ -25,7 +23,6 @@ INSERT INTO erased_subjects (id, version, erased_at, reason)
 SELECT * FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(erased)b::timestamptz[], %(reasons)b::text[])
 """
-
 UPDATE_ERASED_SUBJECTS = f"""
 UPDATE erased_subjects
 SET version = new.version, erased_at = new.erased_at, reason = new.reason

@@ -1,7 +1,4 @@
-"""`finished_tickets`: every ticket that is over, for lists that show the newest.
-
-A guest who did not show up may come back into the line; the ticket leaves this table then.
-"""
+"""`finished_tickets`: ended tickets, for lists. A no-show that returns leaves the table."""
 
 from collections.abc import Iterable, Sequence
 from uuid import UUID
@@ -25,11 +22,8 @@ ON CONFLICT (id) DO UPDATE
 SET restaurant_id = excluded.restaurant_id, place = excluded.place, status = excluded.status,
     ticket = excluded.ticket
 """
-
 DELETE_FINISHED_TICKETS = "DELETE FROM finished_tickets WHERE id = ANY(%(ids)b::uuid[])"
-
-# Newest first. What happened to a ticket after the cursor is not in its row yet: the caller knows
-# those and has them from the log.
+# Newest first, except tickets with events after the follower's cursor: the caller folds these.
 READ_FINISHED_TICKETS = """
 SELECT ticket
 FROM finished_tickets
@@ -38,8 +32,7 @@ WHERE restaurant_id = %(restaurant)s AND status = %(status)s AND place < %(befor
 ORDER BY place DESC
 LIMIT %(limit)s
 """
-
-# The same of one guest, whatever became of them.
+# Tickets of one guest, of any status.
 READ_GUESTS_FINISHED_TICKETS = """
 SELECT ticket
 FROM finished_tickets
@@ -48,7 +41,6 @@ WHERE restaurant_id = %(restaurant)s AND subject_id = %(subject)s
 ORDER BY place DESC
 LIMIT %(limit)s
 """
-
 READ_TAIL = """
 SELECT DISTINCT originator_id
 FROM (
@@ -74,7 +66,7 @@ class FinishedTickets:
     )
 
     needs_payload = True
-    # Lists read the log after the cursor too, so nobody waits for this.
+    # Lists read the log after the cursor too, so a delay is not visible.
     pause_seconds = 0.25
 
     async def apply(self, connection: Connection, events: Sequence[FollowedEvent]) -> None:

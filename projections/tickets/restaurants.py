@@ -1,4 +1,4 @@
-"""`restaurants`: every restaurant, and how its line stands."""
+"""`restaurants`: the live table of restaurants and the counters of their waitlists."""
 
 from collections.abc import Sequence
 
@@ -17,9 +17,7 @@ SELECT id, version, slug, created_at, updated_at, issued_count, sequence, servic
        time_zone, no_show_seconds
 FROM restaurants
 """
-
 LOCK_RESTAURANTS = f"{SELECT_RESTAURANTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
 INSERT_RESTAURANTS = """
 INSERT INTO restaurants (id, version, slug, created_at, updated_at, issued_count, sequence,
                          service_day, day_sequence, waiting_count, last_calls, name, token_prefix,
@@ -31,7 +29,6 @@ SELECT * FROM unnest(
     %(names)b::text[], %(prefixes)b::text[], %(minutes)b::float8[], %(resets)b::text[],
     %(time_zones)b::text[], %(no_show_seconds)b::float8[])
 """
-
 UPDATE_RESTAURANTS = f"""
 UPDATE restaurants
 SET version = new.version, updated_at = new.updated_at, issued_count = new.issued_count,
@@ -50,7 +47,6 @@ FROM unnest(
           no_show_seconds)
 WHERE {equals_by_key_lookup("restaurants.id", "new.id")}
 """
-
 READ_RESTAURANT = f"{SELECT_RESTAURANTS} WHERE slug = %(slug)s"
 READ_RESTAURANTS = f"""{SELECT_RESTAURANTS}
 WHERE slug > %(after)s
@@ -128,7 +124,6 @@ async def one_restaurant(connection: Connection, slug: str) -> Restaurant | None
 
 
 async def read_restaurants(connection: Connection, *, after: str, limit: int) -> list[Restaurant]:
-    """By slug, from behind that one on."""
     parameters = {"after": after, "limit": limit}
     rows = await connection.execute(READ_RESTAURANTS, parameters, binary=True)
     return [LiveRestaurants().load(row) for row in await rows.fetchall()]

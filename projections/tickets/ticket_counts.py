@@ -1,20 +1,19 @@
-"""`ticket_counts`: how many wait in each stretch of a restaurant's line.
+"""`ticket_counts`: waiting tickets in each stretch of a waitlist, a tree with 64 children a node.
 
-A place is in a stretch of 64 places, that in one of 64 such stretches, and so on. How many stand
-before a place is the sum of the stretches before it on every level: at most 63 rows of each, and of
-the tickets themselves at most 63, however long the line is. Stretches in which nobody waits have no
-row. The rows change with the tickets, in the same statement, under the lock on the restaurant.
+The number of tickets before a place is the sum of the earlier stretches on every level: at most 63
+rows a level and 63 tickets, however long the waitlist is. Empty stretches have no row. The rows
+change in the statement that changes the tickets, under the lock on the restaurant.
 """
 
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 
-# 64 to the fifth is a thousand million places; from there on the highest level has more rows.
+# 64^5 is 10^9 places; beyond, the highest level has more than 63 rows.
 LEVELS = 4
 BITS = 6
 
-# To be put behind a common table `moved` (restaurant_id, place, change), which has a row for each
-# ticket that begins (1) or ceases (-1) to wait. Rows that come to nothing go, the others are set:
-# a statement may not touch one twice.
+# Follows a common table `moved` (restaurant_id, place, change) with a row for each ticket that
+# begins (1) or ceases (-1) to wait. Deletes rows whose sum is 0 and sets the others, because one
+# statement may not change a row twice.
 COUNT_MOVED = f"""
 changes AS (
     SELECT restaurant_id, level::smallint, place >> ({BITS} * level) AS stretch,
@@ -46,8 +45,7 @@ changes AS (
 
 
 def _on_level(level: int) -> str:
-    """The stretches before the one that holds the place, of those that are together in one of the
-    next level; on the highest, all of them."""
+    """Sums the stretches before the place within its parent; on the highest level, all of them."""
     beginning = f"((place >> {BITS * (level + 1)}) << {BITS})" if level < LEVELS else "0"
     return f"""
     coalesce((SELECT sum(waiting) FROM ticket_counts AS counts
@@ -56,7 +54,7 @@ def _on_level(level: int) -> str:
                 AND counts.stretch < (place >> {BITS * level})), 0)"""
 
 
-# How many wait before the place `asked.place` of the line `asked.restaurant_id`.
+# Tickets waiting before `asked.place` on the waitlist of `asked.restaurant_id`.
 AHEAD = f"""(
     (SELECT count(*) FROM tickets AS near
      WHERE near.restaurant_id = asked.restaurant_id AND near.status = 'WAITING'

@@ -1,9 +1,8 @@
-"""Tickets as they are now: one with its position in the line, or a restaurant's, page by page.
+"""One ticket with its position on the waitlist, or the tickets of a restaurant, page by page.
 
-Who was called comes first and then who waits, both in the order of the line. Tickets that are over
-are listed by themselves, newest first: those leave the live table at once and come into
-`finished_tickets` a moment later, and are in the tail of the log in between. All is read in one
-snapshot, so every ticket is in its list, and once.
+Called tickets come first, then waiting ones, by place; ended tickets have lists of their own,
+newest first. An ended ticket leaves the live table at once and enters `finished_tickets` with the
+follower; in between it is in the tail of the log. One snapshot shows every ticket exactly once.
 """
 
 from collections.abc import Sequence
@@ -33,27 +32,23 @@ from daybook.projections.tickets.restaurants import one_restaurant
 from daybook.projections.tickets.ticket_counts import AHEAD
 from daybook.projections.tickets.tickets import SELECT_TICKETS, LiveTickets
 
-# The ticket's own row, and how many wait before it: the same work however long the line is.
+# The ticket's row and its position; the cost does not depend on the length of the waitlist.
 READ_TICKET = f"""
 SELECT asked.*, CASE WHEN asked.status = 'WAITING' THEN {AHEAD} + 1 END,
        restaurants.slug, restaurants.minutes_per_party
 FROM ({SELECT_TICKETS} WHERE id = %(id)s) AS asked
 JOIN restaurants ON restaurants.id = asked.restaurant_id
 """
-
 READ_ITS_RESTAURANT = "SELECT slug, minutes_per_party FROM restaurants WHERE id = %(id)s"
-
 COUNT_AHEAD = f"""
 SELECT {AHEAD}
 FROM (SELECT %(restaurant)s::uuid AS restaurant_id, %(place)s::bigint AS place) AS asked
 """
-
 READ_LINE = f"""{SELECT_TICKETS}
 WHERE restaurant_id = %(restaurant)s AND status = %(status)s AND place > %(after)s
 ORDER BY place
 LIMIT %(limit)s
 """
-
 READ_GUESTS_TICKETS = f"""
 SELECT asked.*, CASE WHEN asked.status = 'WAITING' THEN {AHEAD} + 1 END
 FROM (
@@ -63,7 +58,6 @@ FROM (
     LIMIT %(limit)s
 ) AS asked
 """
-
 READ_NEXT_TOKENS = """
 SELECT token_number
 FROM tickets
@@ -80,13 +74,10 @@ _load = LiveTickets().load
 
 
 class TicketView(Struct, frozen=True, gc=False):
-    """A ticket, and where it stands."""
-
     ticket: Ticket
     slug: str
     minutes_per_party: float
-    position: int | None = None
-    """In the line; None when it does not wait."""
+    position: int | None = None  # on the waitlist; None unless WAITING
 
     @property
     def wait(self) -> Wait | None:
@@ -94,8 +85,6 @@ class TicketView(Struct, frozen=True, gc=False):
 
 
 class TicketCursor(Struct, frozen=True, gc=False):
-    """Where a page begins: behind this place of this section."""
-
     only: TicketStatus | None
     section: TicketStatus
     place: int
@@ -108,7 +97,7 @@ class TicketPage(Struct, frozen=True):
 
 
 async def one_ticket(connection: Connection, ticket_id: UUID) -> TicketView | None:
-    """One that is over, too; None when there never was such a ticket."""
+    """Returns ended tickets too; None if the ticket never existed."""
     if ticket_id.version != ID_VERSION:
         return None
     rows = await connection.execute(READ_TICKET, {"id": ticket_id}, binary=True)
@@ -118,7 +107,7 @@ async def one_ticket(connection: Connection, ticket_id: UUID) -> TicketView | No
         return TicketView(_load(row), slug, minutes_per_party, position)
     folded = await fold_histories(connection, _MAPPER, [ticket_id], on_unreadable=refuse_unreadable)
     found = folded.get(ticket_id)
-    # An order that is asked for as a ticket is no ticket.
+    # The id may be that of an aggregate of another kind.
     if not isinstance(found, Ticket):
         return None
     wanted = {"id": found.restaurant_id}
@@ -129,7 +118,7 @@ async def one_ticket(connection: Connection, ticket_id: UUID) -> TicketView | No
 
 
 async def next_tokens(connection: Connection, restaurant_id: UUID, limit: int) -> list[str]:
-    """Of those who are to be called next: what anybody may see of them."""
+    """Returns the public token numbers of the guests to be called next."""
     wanted = {"restaurant": restaurant_id, "limit": limit}
     rows = await connection.execute(READ_NEXT_TOKENS, wanted)
     return [token for (token,) in await rows.fetchall()]
@@ -143,7 +132,7 @@ async def read_tickets(
     only: TicketStatus | None = None,
     cursor: str | None = None,
 ) -> TicketPage | None:
-    """None when there is no such restaurant."""
+    """Returns None if the restaurant does not exist."""
     begin = _beginning(only) if cursor is None else _parsed(cursor, only)
     async with connection.transaction():
         _, position = await enter_snapshot(connection, FinishedTickets.name)
@@ -166,7 +155,7 @@ async def read_tickets(
 async def tickets_of_guest(
     connection: Connection, restaurant: Restaurant, subject_id: UUID, *, limit: int
 ) -> list[TicketView]:
-    """All that this guest ever had here, newest first: in the line or over."""
+    """Returns the live and ended tickets of one guest, newest first."""
     wanted = {"restaurant": restaurant.id, "subject": subject_id, "limit": limit}
     async with connection.transaction():
         _, position = await enter_snapshot(connection, FinishedTickets.name)
@@ -176,8 +165,8 @@ async def tickets_of_guest(
         wanted["except"] = [one.id for one in tail]
         rows = await connection.execute(READ_GUESTS_FINISHED_TICKETS, wanted, binary=True)
         over = [load_finished(row) for row in await rows.fetchall()]
-    asked = (restaurant.id, subject_id)
-    over += [one for one in tail if (one.restaurant_id, one.guest.subject_id) == asked]
+    wanted_ids = (restaurant.id, subject_id)
+    over += [one for one in tail if (one.restaurant_id, one.guest.subject_id) == wanted_ids]
     found += [_view(restaurant, one) for one in over]
     return nlargest(limit, found, key=lambda one: one.ticket.token.place)
 
@@ -188,10 +177,10 @@ def _beginning(only: TicketStatus | None) -> TicketCursor:
 
 
 def _parsed(cursor: str, only: TicketStatus | None) -> TicketCursor:
-    place = read_cursor(cursor, TicketCursor)
-    if place.only is not only or not 0 <= place.place <= NUMBER_MAX:
+    parsed = read_cursor(cursor, TicketCursor)
+    if parsed.only is not only or not 0 <= parsed.place <= NUMBER_MAX:
         raise BadCursorError
-    return place
+    return parsed
 
 
 async def _read_line(
@@ -212,11 +201,11 @@ async def _read_line(
 async def _views(
     connection: Connection, restaurant: Restaurant, tickets: Sequence[Ticket]
 ) -> list[TicketView]:
-    """Those of one section, one behind the other: only the first has to be looked for."""
+    """Adds positions to consecutive tickets of one section: only the first needs a query."""
     if not tickets or not tickets[0].is_waiting:
         return [_view(restaurant, ticket) for ticket in tickets]
-    asked = {"restaurant": restaurant.id, "place": tickets[0].token.place}
-    ((ahead,),) = await (await connection.execute(COUNT_AHEAD, asked, binary=True)).fetchall()
+    given = {"restaurant": restaurant.id, "place": tickets[0].token.place}
+    ((ahead,),) = await (await connection.execute(COUNT_AHEAD, given, binary=True)).fetchall()
     return [_view(restaurant, ticket, ahead + n) for n, ticket in enumerate(tickets, start=1)]
 
 
@@ -227,7 +216,7 @@ def _view(restaurant: Restaurant, ticket: Ticket, position: int | None = None) -
 async def _read_over(
     connection: Connection, restaurant: Restaurant, begin: TicketCursor, limit: int, position: int
 ) -> list[TicketView]:
-    """Of read model and tail together, the newest behind a place."""
+    """Returns the newest ended tickets before a place, from the read model and the tail."""
     tail = await fold_tail(connection, position)
     wanted = {
         "restaurant": restaurant.id,

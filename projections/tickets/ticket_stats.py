@@ -1,7 +1,7 @@
-"""A restaurant's day in figures: how many came, what became of them, how long they waited.
+"""Figures of a restaurant's day: tickets by status and hour, and waiting times.
 
-Nothing is kept for it. A ticket's id begins with the time at which it was drawn, so the tickets of
-a day stand together in every table that has them.
+Nothing is stored for it. A ticket's id begins with its creation time, so the tickets of a day are
+adjacent in every table.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from daybook.projections.tickets.finished_tickets import FinishedTickets
 from daybook.projections.tickets.restaurants import one_restaurant
 from daybook.projections.tickets.ticket_list import fold_tail
 
-# An id is drawn a moment before its ticket is recorded, perhaps by a clock that is not the log's.
+# The clock that made an id may differ from the log's.
 CLOCKS_APART = timedelta(minutes=10)
 
 SUM_UP = """
@@ -53,9 +53,7 @@ class Figures(Struct):
     by_status: Counter[TicketStatus]
     by_hour: Counter[int]
     called_count: int = 0
-    waited_seconds: float = 0.0
-    """Of all who were called, together."""
-
+    waited_seconds: float = 0.0  # sum over called tickets
     longest_seconds: float = 0.0
 
     def add(self, status: TicketStatus, hour: int, count: int = 1) -> None:
@@ -71,7 +69,7 @@ class Figures(Struct):
 async def read_figures(
     connection: Connection, slug: str, day: date | None = None
 ) -> tuple[Restaurant, Figures] | None:
-    """Of today if no day is named; None when there is no such restaurant."""
+    """Returns the figures of a day or of today; None if the restaurant does not exist."""
     async with connection.transaction():
         now, position = await enter_snapshot(connection, FinishedTickets.name)
         restaurant = await one_restaurant(connection, slug)
@@ -113,5 +111,5 @@ async def _sum_up(
 
 
 def _first_id(moment: datetime) -> UUID:
-    """The first that a version 7 could be at that time: milliseconds in its first 48 bits."""
+    """Returns the lowest UUIDv7 of that time: milliseconds in the first 48 bits."""
     return UUID(int=int(moment.timestamp() * 1000) << 80)

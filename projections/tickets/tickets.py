@@ -1,4 +1,4 @@
-"""`tickets`: the guests who wait and those who were called, in the order of their line."""
+"""`tickets`: the live table of waiting and called tickets."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -12,7 +12,7 @@ from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 from daybook.projections.tickets.ticket_counts import COUNT_MOVED
 
-# The columns as `load` takes them, for every statement that reads tickets.
+# In the order of `load`.
 SELECT_TICKETS = """
 SELECT id, version, restaurant_id, place, sequence, service_day, token_number, subject_id, sealed,
        pseudonym, party_size, seating_type, position_at_join, minutes_low, minutes_high, status,
@@ -20,18 +20,14 @@ SELECT id, version, restaurant_id, place, sequence, service_day, token_number, s
        transferred_at, came_from
 FROM tickets
 """
-
 LOCK_TICKETS = f"{SELECT_TICKETS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
-# Whoever asks holds the restaurant, and so does everybody who changes a ticket of it: nobody is
-# skipped, and nobody is waited for.
+# No SKIP LOCKED: every change of a ticket locks the restaurant first, so no ticket is skipped.
 PICK_FIRST_TICKETS = f"""{SELECT_TICKETS}
 WHERE restaurant_id = %(restaurant)b::uuid AND status = 'WAITING'
 ORDER BY place
 LIMIT %(limit)b::bigint
 FOR UPDATE
 """
-
 INSERT_TICKETS = f"""
 WITH new AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -56,7 +52,6 @@ INSERT INTO tickets (id, version, restaurant_id, place, sequence, service_day, t
                      called_at, recalled_at, due_at, desk, returned_at, transferred_at, came_from)
 SELECT * FROM new
 """
-
 UPDATE_TICKETS = f"""
 WITH new AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -87,7 +82,6 @@ SET version = new.version, restaurant_id = new.restaurant_id, place = new.place,
 FROM new
 WHERE {equals_by_key_lookup("tickets.id", "new.id")}
 """
-
 DELETE_TICKETS = f"""
 WITH moved AS (
     SELECT restaurant_id, place, -1 AS change
@@ -111,11 +105,10 @@ class LiveTickets(LiveTable[Ticket]):
     side_tables = ("ticket_counts",)
 
     def pick_statements(self, among: UUID, limit: int) -> Sequence[tuple[str, Parameters]]:
-        """Of one restaurant's line, from its head."""
+        """`among` is the restaurant's id."""
         return [(PICK_FIRST_TICKETS, {"restaurant": among.bytes, "limit": limit})]
 
-    def side_row(self, state: Ticket) -> None:  # noqa: ARG002 (the base's)
-        """Of a ticket that is over, nothing is kept beside."""
+    def side_row(self, state: Ticket) -> None:  # noqa: ARG002 (ended tickets count in no stretch)
         return
 
     def load(self, row: TupleRow) -> Ticket:

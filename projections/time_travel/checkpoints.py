@@ -1,13 +1,12 @@
-"""Checkpoints: live tables as they were, copied inside the database now and then, each by itself.
+"""Checkpoints: copies of live tables inside the database, one table at a time, for time travel.
 
-A live table has a twin in the schema `daybook_past`, which takes its rows column by column. Earlier
-copies are in JSON, in `checkpoint_rows`: they are still read, and no more are made.
+A live table has a twin with its columns in the schema `daybook_past`. Older copies are JSON in
+`checkpoint_rows`; they are still read, but no longer written.
 
-Checkpoints are taken in one snapshot, which shows events and live rows of a transaction together.
-Positions are drawn before they are committed, so the snapshot may lack some below the largest it
-shows: they are noted as missing, and folded in by whoever starts from here. The rows that a
-transaction is about to change are locked by it, so no later event of the same aggregate can be in
-the snapshot without the missing one.
+A checkpoint is taken in one snapshot, which shows events and rows of a transaction together.
+Positions are assigned before commit, so a snapshot may lack positions below its largest: they are
+stored as missing and folded in by the reader. Writers lock the rows they change, so a snapshot
+never has a later event of an aggregate without the missing one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,13 +22,13 @@ from daybook.projections.snapshot import begin_snapshot
 
 PAST: Final = "daybook_past"
 
-# Folding so many events takes a fifth of a second; a checkpoint of few rows takes milliseconds.
+# Folding this many events takes 0.2 s; a checkpoint of few rows takes milliseconds.
 EVENTS_BETWEEN = 20_000
-# And where there are many rows, copies of them must not outgrow the log itself.
+# Keeps the copies of large tables smaller than the log.
 EVENTS_PER_ROW = 5
 
 READ_HEAD = "SELECT coalesce(max(notification_id), 0) FROM stored_events"
-# Only what is newer than the settled horizon can be missing.
+# Only positions above the settled horizon can be missing.
 FIND_MISSING = """
 SELECT coalesce(array_agg(position ORDER BY position), '{}')
 FROM generate_series(%(settled)s::bigint + 1, %(head)s::bigint) AS position
@@ -39,8 +38,8 @@ INSERT_CHECKPOINT = """
 INSERT INTO daybook_past.checkpoints (kind, position, missing, count)
 VALUES (%(kind)s, %(position)s, %(missing)s, %(count)s)
 """
-# Columns go by their names: a rebuild or a later migration may have left those of a live table in
-# another order than those of its twin. If the twin lacks one, that is an error and nothing is lost.
+# Columns by name: a rebuild or a migration may have changed their order. A column missing in the
+# twin is an error.
 READ_COLUMNS = """
 SELECT attname FROM pg_attribute
 WHERE attrelid = %(table)s::regclass AND attnum > 0 AND NOT attisdropped
@@ -49,7 +48,6 @@ ORDER BY attnum
 COPY_ROWS = """
 INSERT INTO {twin} (as_of, {columns}) SELECT {position}, {columns} FROM {table}
 """
-# Where a copy is listed says how it was made. Of two at one position either would do.
 READ_CHECKPOINT = """
 (SELECT position, missing, count, false AS is_json FROM daybook_past.checkpoints
  WHERE kind = %(kind)s AND position <= %(upto)s
@@ -66,8 +64,6 @@ LIMIT 1
 
 
 class Checkpoint(Struct, frozen=True):
-    """Of one live table, which had `count` rows."""
-
     position: int = 0
     missing: Sequence[int] = ()
     count: int = 0
@@ -75,14 +71,13 @@ class Checkpoint(Struct, frozen=True):
 
 
 async def latest_checkpoint(connection: Connection, kind: str, *, upto: int) -> Checkpoint:
-    """The last one before that position; at the beginning of the log, nothing was there yet."""
+    """Returns the last checkpoint up to that position; position 0 if there is none."""
     found = await connection.execute(READ_CHECKPOINT, {"kind": kind, "upto": upto})
     row = await found.fetchone()
     return Checkpoint() if row is None else Checkpoint(*row)
 
 
 async def due_tables(connection: Connection, head: int) -> list[LiveTable[Any]]:
-    """Those of which it is time to take another."""
     due: list[LiveTable[Any]] = []
     for table in LIVE_TABLES:
         last = await latest_checkpoint(connection, table.name, upto=head)
@@ -94,7 +89,7 @@ async def due_tables(connection: Connection, head: int) -> list[LiveTable[Any]]:
 async def take_checkpoints(
     connection: Connection, settled: int, tables: Iterable[LiveTable[Any]] = LIVE_TABLES
 ) -> int:
-    """`settled` is a position up to which nothing will ever be added. Returns where they are."""
+    """`settled` is a settled position of the log. Returns the position of the checkpoints."""
     async with connection.transaction():
         await begin_snapshot(connection)
         ((head,),) = await (await connection.execute(READ_HEAD)).fetchall()
@@ -113,7 +108,6 @@ def twin_of(table: LiveTable[Any]) -> Identifier:
 
 
 async def _copy(connection: Connection, table: LiveTable[Any], position: int) -> int:
-    """Returns how many rows there were."""
     found = await connection.execute(READ_COLUMNS, {"table": table.name})
     columns = SQL(", ").join([Identifier(name) for (name,) in await found.fetchall()])
     copy = SQL(COPY_ROWS).format(

@@ -1,4 +1,4 @@
-"""The lists of orders, bots, jobs and queues as they were at a position of the log."""
+"""Lists of orders, bots, jobs and queues as of a position of the log."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -23,8 +23,8 @@ from daybook.projections.jobs.queue_stats import QueueStats
 from daybook.projections.orders.order_cursor import SECTIONS
 from daybook.projections.time_travel.state_as_of import READ_INSTANT, Past
 
-# Finished aggregates are found by walking back from the position. Deleted ones are passed over in
-# SQL: after all orders were cleared, they would be folded only to be left out.
+# Walks back from the position. SQL skips deleted aggregates: after all orders were cleared, each
+# would be folded only to be left out.
 FIND_FINISHED = """
 SELECT notification_id, originator_id
 FROM stored_events AS finished
@@ -40,10 +40,10 @@ ORDER BY notification_id DESC
 LIMIT %(limit)s
 """
 
-# Finished aggregates that one list folds at most, however few of them its filter lets pass.
+# Finished aggregates that one list folds at most, however few match its filter.
 WALK_MAX = 20_000
 
-# Where those stand in their lanes that had entered them with these versions.
+# Places of jobs and operations in their lanes, by the version of the event that entered.
 READ_PLACES = """
 SELECT job_id, notification_id
 FROM unnest(%(ids)s::uuid[], %(entries)s::uuid[], %(versions)s::bigint[])
@@ -57,7 +57,7 @@ S = TypeVar("S", Order, Job)
 
 
 class PastMoment(Struct, frozen=True):
-    """A position of the log, and when it was recorded; None before the first event."""
+    """A position of the log and its time; None before the first event."""
 
     position: int
     at: datetime | None
@@ -157,7 +157,7 @@ async def queues_as_of(connection: Connection, position: int) -> list[QueueStats
 async def _behind(
     connection: Connection, members: Sequence[Job], accepted: Sequence[Operation]
 ) -> dict[UUID, str]:
-    """Those that another job or an operation is before in its lane, and the queue of each."""
+    """Returns the pending jobs behind another job or operation in their lane, with their queue."""
     entered = [(job.id, job.operation_id or job.id, _entry(job)) for job in members]
     entered += [(one.id, one.id, 1) for one in accepted]
     ids, entries, versions = [[*column] for column in zip(*entered, strict=True)] or ([], [], [])
@@ -165,10 +165,10 @@ async def _behind(
         READ_PLACES, {"ids": ids, "entries": entries, "versions": versions}
     )
     places: dict[UUID, int] = dict(await found.fetchall())
-    in_line = [(places[job.id], job.number, (job.queue, job.partition), job.id) for job in members]
-    in_line += [(places[one.id], 0, lane, one.id) for one in accepted for lane in one.lanes]
+    in_lanes = [(places[job.id], job.number, (job.queue, job.partition), job.id) for job in members]
+    in_lanes += [(places[one.id], 0, lane, one.id) for one in accepted for lane in one.lanes]
     heads: dict[tuple[str, str | None], UUID] = {}
-    for _, _, lane, one_id in sorted(in_line):
+    for _, _, lane, one_id in sorted(in_lanes):
         heads.setdefault(lane, one_id)
     first = {*heads.values()}
     waiting = [job for job in members if job.status is JobStatus.PENDING]
@@ -176,8 +176,8 @@ async def _behind(
 
 
 def _entry(job: Job) -> int:
-    """The version of the event with which it has its place: its own, or that of an operation."""
-    assert job.entered is not None, "it is in a lane"
+    """Returns the version of the event that gave the job its place: its own or an operation's."""
+    assert job.entered is not None, "the job is in a lane"
     return 1 if job.operation_id else job.entered
 
 
@@ -213,20 +213,20 @@ async def _finished(
     kinds: Iterable[type[Event]],
     is_wanted: Callable[[Any], bool],
 ) -> list[Any]:
-    """The newest `limit` that are wanted, by when they finished."""
+    """Returns the last `limit` finished aggregates that are wanted."""
     found: dict[UUID, Any] = {}
     before, count, page = position + 1, 0, limit
     topics, deleting = _MAPPER.topics_of(kinds), _MAPPER.topics_of((Order.Deleted,))
     while len(found) < limit and count < WALK_MAX:
-        place = {"before": before, "position": position, "limit": page}
-        parameters = {**place, "topics": topics, "deleting": deleting}
+        given = {"before": before, "position": position, "limit": page}
+        parameters = {**given, "topics": topics, "deleting": deleting}
         rows = await (await connection.execute(FIND_FINISHED, parameters)).fetchall()
         ids = [row[1] for row in rows]
         folded = await fold_histories(connection, _MAPPER, ids, upto=position)
         found |= {one: state for one, state in folded.items() if is_wanted(state)}
         if len(rows) < page:
             break
-        # The next page is twice as long: a filter that lets few pass takes few round trips.
+        # Pages double, so a filter with few matches takes few round trips.
         before, count = rows[-1][0], count + page
         page = min(page * 2, WALK_MAX - count)
     return [*found.values()]

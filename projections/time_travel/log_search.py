@@ -1,4 +1,4 @@
-"""What is looked for in the log, as people and programs ask for it, and where it can be."""
+"""Search of the log: checks the filters and finds the range of positions."""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -11,25 +11,25 @@ from daybook.domain.values import INSTANT_FIRST, INSTANT_LAST, Instant, checked
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.settled_position import settled_position
-from daybook.eventlog.transfer.ndjson import EventFilter, LogPager
+from daybook.eventlog.transfer.ndjson import EventFilter
 from daybook.projections.time_travel.state_as_of import position_of
 
-# Writers at the same moment draw positions and look at the clock in no fixed order.
+# Concurrent writers take positions and read the clock in no fixed order.
 MARGIN = timedelta(seconds=1)
 
 TOPICS = sorted(EventMapper(DECIDERS).known_topics)
 
 
 class BadSearchError(Exception):
-    """str(error) says what cannot be looked for."""
+    """str(error) names the invalid filter."""
 
 
 class BadRangeError(BadSearchError):
-    """Of two instants, the one that ends the range is the earlier one."""
+    """The range of instants ends before it begins."""
 
 
 class Span(Struct, frozen=True):
-    """Between which positions: behind the one, up to the other, and up to where all is settled."""
+    """Positions after `after` up to `upto`, and the settled horizon."""
 
     after: int
     upto: int
@@ -48,7 +48,7 @@ def wanted_of(
     begin, end = (None if one is None else _instant(one) for one in (since, until))
     if begin is not None and end is not None and begin > end:
         raise BadRangeError(
-            f"The range ends before it begins: {since} is later than {until}. Exchange the two."
+            f"The range ends before it begins: {since} is later than {until}. Swap the two."
         )
     return EventFilter(
         topics=None if topic is None else _topics(topic),
@@ -69,18 +69,14 @@ async def find_span(connection: Connection, wanted: EventFilter, after: int) -> 
     return Span(after, upto, horizon)
 
 
-def walk_along(wanted: EventFilter, span: Span) -> LogPager:
-    return LogPager(wanted, after=span.after, upto=span.upto)
-
-
 def _topics(text: str) -> list[str]:
-    """Of every topic that begins with one of these."""
+    """Returns every topic that begins with one of these prefixes."""
     found: list[str] = []
     for beginning in text.split(","):
         fitting = [topic for topic in TOPICS if beginning and topic.startswith(beginning)]
         if not fitting:
             raise BadSearchError(
-                f"No topic begins with {beginning!r}: there are {', '.join(TOPICS)}."
+                f"No topic begins with {beginning!r}; the topics are {', '.join(TOPICS)}."
             )
         found += fitting
     return found
@@ -93,5 +89,5 @@ def _instant(text: str) -> datetime:
         raise BadSearchError(
             f"{text!r} is no instant: write it with its zone, like 2026-03-01T12:00:00Z."
         ) from None
-    # Nothing was recorded outside of these, and with a margin they are still within the calendar.
+    # No event lies outside these, and MARGIN cannot overflow the calendar.
     return min(max(instant, INSTANT_FIRST), INSTANT_LAST)

@@ -1,7 +1,7 @@
-"""Everything as it was at a position of the log, or at an instant: the same fold, stopped earlier.
+"""State as of a position of the log: the same fold, stopped earlier.
 
-It starts from the last checkpoints before that position, so it takes as long as the events in
-between, however long the log is. Whoever wants to know of one kind of aggregate reads no other.
+It starts from the last checkpoint before the position, so the time depends on the events in
+between and not on the length of the log. Only the wanted kinds of aggregates are read.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -10,12 +10,11 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from msgspec import Struct
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 
 from daybook.domain.deciders import DECIDERS
-from daybook.domain.event import Decider, State
+from daybook.domain.event import Decider
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
@@ -35,9 +34,8 @@ WHERE notification_id <= %(position)s
 ORDER BY notification_id DESC
 LIMIT 1
 """
-# The rows of a live table, as they were copied.
 READ_ROWS = "FROM {twin} AS {table} WHERE as_of = %(position)s"
-# The same of a copy in JSON.
+# The rows of a checkpoint in JSON.
 READ_JSON_ROWS = """
 FROM (
     SELECT data AS copied_data FROM checkpoint_rows
@@ -72,7 +70,7 @@ class Past:
 
     @classmethod
     async def at(cls, connection: Connection, position: int, *deciders: Decider[Any]) -> "Past":
-        """Of all kinds if none is named."""
+        """Reads all kinds if none is named."""
         past = cls(connection)
         for table in LIVE_TABLES:
             if not deciders or table.decider in deciders:
@@ -110,17 +108,17 @@ class Past:
                 decider = _MAPPER.decider_of(topic)
                 after = decider.evolve(states.get(aggregate_id), _MAPPER.decode(topic, stored))
             except Exception:
-                # From here on nothing is known of it; all others are told.
+                # The aggregate is left out from here on.
                 self._unreadable.add(aggregate_id)
                 continue
             states[aggregate_id] = after
             (finished.add if decider.finished(after) else finished.discard)(aggregate_id)
-        # Not earlier: what is finished may come back within the chunk.
+        # After the loop: a finished aggregate may be restarted within the chunk.
         for aggregate_id in finished | self._unreadable:
             states.pop(aggregate_id, None)
 
     async def _bring_back(self, rows: list[TupleRow]) -> None:
-        """Aggregates that were finished, and to which something happens all the same."""
+        """Folds aggregates that had finished before the chunk and have events in it."""
         begun: set[UUID] = set()
         absent: dict[UUID, int] = {}
         for position, aggregate_id, version, _, _ in rows:
@@ -135,19 +133,9 @@ class Past:
             )
 
 
-class StateChange(Struct, frozen=True):
-    """What became of one aggregate between two moments; None before it was and after it ended."""
-
-    id: UUID
-    kind: str
-    before: State | None
-    after: State | None
-    events: int
-
-
 async def position_of(connection: Connection, instant: datetime) -> int:
-    """The last position that was recorded at that instant or before. Positions rise with time, so
-    it is found by halves."""
+    """Returns the last position recorded at or before an instant, by binary search: positions rise
+    with time."""
     ((low, high),) = await (await connection.execute(READ_BOUNDS)).fetchall()
     low -= 1
     while low < high:
@@ -172,7 +160,7 @@ async def _copied(
     try:
         rows_found = await found.fetchall()
     except psycopg.DataError:
-        # A row that no version can load was copied with the others.
+        # The checkpoint has a row that cannot be loaded.
         unreadable = await unreadable_condition(connection, table.name)
         query = SQL("{} AND NOT {}").format(query, unreadable)
         rows_found = await (await connection.execute(query, where, binary=True)).fetchall()

@@ -1,4 +1,4 @@
-"""The lines of restaurants as they were at a position of the log."""
+"""Waitlists of restaurants as of a position of the log."""
 
 from collections import defaultdict
 from uuid import UUID
@@ -13,7 +13,7 @@ from daybook.projections.time_travel.state_as_of import Past
 async def tickets_as_of(
     connection: Connection, position: int, *, line: UUID | None = None
 ) -> list[TicketView]:
-    """Who was called and who waited then: of one restaurant, or of all, by slug."""
+    """Returns called and waiting tickets, of one restaurant or of all by slug."""
     past = await Past.at(connection, position)
     restaurants: dict[UUID, Restaurant] = {one.id: one for one in past.of(Restaurant)}
     lines: dict[UUID, list[Ticket]] = defaultdict(list)
@@ -30,9 +30,9 @@ def _in_order(restaurant: Restaurant, tickets: list[Ticket]) -> list[TicketView]
     position = 0
     for ticket in tickets:
         position += ticket.is_waiting
-        place = position if ticket.is_waiting else None
+        waiting_at = position if ticket.is_waiting else None
         minutes = restaurant.profile.minutes_per_party
-        views.append(TicketView(ticket, restaurant.slug, minutes, place))
+        views.append(TicketView(ticket, restaurant.slug, minutes, waiting_at))
     return views
 
 

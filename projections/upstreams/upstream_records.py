@@ -1,6 +1,6 @@
-"""`upstream_records`: the records of all upstreams as we know them, those that are deleted too.
+"""`upstream_records`: the imported records of all upstreams, deleted ones too.
 
-Beside it, `upstream_checks`: which of them a full poll has found.
+`upstream_checks` has the records that a full poll has found.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,7 @@ SELECT_RECORDS = """
 SELECT id, version, stream, record_id, revision, data, seen_at, updated_at, deleted, vanished
 FROM upstream_records
 """
-
 LOCK_RECORDS = f"{SELECT_RECORDS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
 INSERT_RECORDS = """
 INSERT INTO upstream_records (id, version, stream, record_id, revision, data, seen_at, updated_at,
                               deleted, vanished)
@@ -31,7 +29,6 @@ SELECT * FROM unnest(
     %(revisions)b::text[], %(data)b::bytea[], %(seen)b::timestamptz[], %(updated)b::timestamptz[],
     %(deleted)b::boolean[], %(vanished)b::boolean[])
 """
-
 UPDATE_RECORDS = f"""
 UPDATE upstream_records
 SET version = new.version, revision = new.revision, data = new.data, updated_at = new.updated_at,
@@ -42,35 +39,29 @@ FROM unnest(
 ) AS new (id, version, revision, data, updated_at, deleted, vanished)
 WHERE {equals_by_key_lookup("upstream_records.id", "new.id")}
 """
-
 READ_RECORD = f"{SELECT_RECORDS} WHERE id = %(id)s"
 READ_RECORDS = f"""{SELECT_RECORDS}
 WHERE stream = %(stream)s AND id > %(after)s
 ORDER BY id
 LIMIT %(limit)s
 """
-
 READ_KNOWN = """
 SELECT id, revision, deleted, vanished FROM upstream_records WHERE id = ANY(%(ids)b::uuid[])
 """
-
-# Sorted: two that insert the same in opposite order would wait for each other.
+# Sorted: two transactions that insert the same ids in opposite order would deadlock.
 CHECK_RECORDS = """
 INSERT INTO upstream_checks (id, checked_at)
 SELECT id, clock_timestamp() FROM unnest(%(ids)b::uuid[]) AS found (id) GROUP BY id ORDER BY id
 ON CONFLICT (id) DO UPDATE SET checked_at = excluded.checked_at
 """
-
 _NOT_FOUND_SINCE = """
 FROM upstream_records AS known
 LEFT JOIN upstream_checks AS found ON found.id = known.id AND found.checked_at >= %(since)s
 WHERE known.stream = %(stream)s AND NOT known.deleted AND known.seen_at < %(since)s
 """
-
 COUNT_VANISHED = f"""
 SELECT count(*) FILTER (WHERE found.id IS NULL), count(*) {_NOT_FOUND_SINCE}
 """
-
 FIND_VANISHED = f"""
 SELECT known.id {_NOT_FOUND_SINCE} AND found.id IS NULL
 ORDER BY known.id
@@ -121,7 +112,7 @@ class LiveUpstreamRecords(LiveTable[UpstreamRecord]):
 
 
 class Known(Struct, frozen=True, gc=False):
-    """What must be known of a record to tell news from what is old."""
+    """The columns that tell whether an upstream record has changed."""
 
     id: UUID
     revision: str
@@ -130,7 +121,7 @@ class Known(Struct, frozen=True, gc=False):
 
 
 class Missing(Struct, frozen=True, gc=False):
-    """How many records a full poll has not found, of how many there were before it."""
+    """Records that a full poll did not find, of those that existed before it."""
 
     count: int
     of: int
@@ -142,7 +133,7 @@ async def read_known(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, 
 
 
 async def check_records(connection: Connection, ids: Sequence[UUID]) -> None:
-    """They are there: a full poll has found them."""
+    """Marks records as found by a full poll."""
     await connection.execute(CHECK_RECORDS, {"ids": arrays.uuids(ids)}, binary=True)
 
 
@@ -169,7 +160,6 @@ async def one_record(connection: Connection, stream: str, record_id: str) -> Ups
 async def read_records(
     connection: Connection, stream: str, *, after: UUID, limit: int
 ) -> list[UpstreamRecord]:
-    """By our own ids, from behind that one on."""
     parameters = {"stream": stream, "after": after, "limit": limit}
     rows = await connection.execute(READ_RECORDS, parameters, binary=True)
     return [LiveUpstreamRecords().load(row) for row in await rows.fetchall()]

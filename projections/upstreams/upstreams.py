@@ -1,4 +1,4 @@
-"""`upstream_cursors`: how far every upstream has been read."""
+"""`upstream_cursors`: the import cursor of every upstream."""
 
 from collections.abc import Sequence
 
@@ -16,9 +16,7 @@ SELECT id, version, stream, created_at, updated_at, ordinal, marks, poll, polled
        error
 FROM upstream_cursors
 """
-
 LOCK_UPSTREAMS = f"{SELECT_UPSTREAMS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
-
 INSERT_UPSTREAMS = """
 INSERT INTO upstream_cursors (id, version, stream, created_at, updated_at, ordinal, cursor, marks,
                               poll, polled_at, reconciled_at, error)
@@ -28,7 +26,6 @@ SELECT * FROM unnest(
     %(polls)b::bytea[], %(polled)b::timestamptz[], %(reconciled)b::timestamptz[],
     %(errors)b::text[])
 """
-
 UPDATE_UPSTREAMS = f"""
 UPDATE upstream_cursors
 SET version = new.version, updated_at = new.updated_at, ordinal = new.ordinal,
@@ -41,9 +38,7 @@ FROM unnest(
 ) AS new (id, version, updated_at, ordinal, cursor, marks, poll, polled_at, reconciled_at, error)
 WHERE {equals_by_key_lookup("upstream_cursors.id", "new.id")}
 """
-
 READ_UPSTREAM = f"{SELECT_UPSTREAMS} WHERE stream = %(stream)s"
-# As many as somebody has configured.
 READ_UPSTREAMS = f"{SELECT_UPSTREAMS} ORDER BY stream"
 
 _marks = json.Decoder(tuple[Mark, ...])

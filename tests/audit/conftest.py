@@ -1,4 +1,4 @@
-"""The good history is made once, in a database of its own."""
+"""The valid history, created once in its own database."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from tests.support.committer import MAPPER
 
 @pytest.fixture(scope="session")
 def audited_database(server: str, template: str) -> Iterator[str]:
-    """A database in which the good history has happened; nobody may write to it."""
+    """A database with the valid history, shared and read-only."""
     with fresh_database(server, template) as conninfo:
         yield conninfo
 
@@ -36,5 +36,5 @@ def written(audited_database: str) -> Story:
 
 @pytest.fixture
 def story(written: Story) -> Story:
-    """A copy to spoil."""
+    """A copy to mutate."""
     return written.copy()

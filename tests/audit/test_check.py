@@ -1,4 +1,4 @@
-"""`daybook audit check`: what it prints, and with which exit code."""
+"""`daybook audit check`: its output and exit codes."""
 
 import gzip
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def write(path: Path, story: Story) -> Path:
 
 
 @pytest.mark.parametrize("name", ["log.ndjson", "log.ndjson.gz"])
-def test_a_good_export_is_fine(story: Story, tmp_path: Path, name: str) -> None:
+def test_a_valid_export_passes(story: Story, tmp_path: Path, name: str) -> None:
     done = check("--export", write(tmp_path / name, story))
 
     assert done.exit_code == FINE
@@ -41,7 +41,7 @@ def test_a_good_export_is_fine(story: Story, tmp_path: Path, name: str) -> None:
     assert "0 invalid" in done.stdout
 
 
-def test_a_bad_export_is_told_with_what_happened_around(story: Story, tmp_path: Path) -> None:
+def test_a_violation_is_shown_with_the_surrounding_events(story: Story, tmp_path: Path) -> None:
     a_held_order_is_claimed(story)
     done = check("--export", write(tmp_path / "log.ndjson", story))
 
@@ -54,7 +54,7 @@ def test_a_bad_export_is_told_with_what_happened_around(story: Story, tmp_path: 
     assert f"> {position}" in told[place + 12]
 
 
-def test_what_could_not_be_judged_is_red_only_if_asked(story: Story, tmp_path: Path) -> None:
+def test_an_unknown_verdict_fails_only_with_strict(story: Story, tmp_path: Path) -> None:
     file = write(tmp_path / "log.ndjson", story)
 
     assert check("--export", file, "--only", "I-37").exit_code == FINE
@@ -96,7 +96,7 @@ def test_an_earlier_export_and_receipts_are_compared(story: Story, tmp_path: Pat
         (None, "No such file"),
     ],
 )
-def test_what_cannot_be_read_cannot_be_checked(
+def test_an_unreadable_export_is_not_checked(
     tmp_path: Path, content: bytes | None, sentence: str
 ) -> None:
     file = tmp_path / "log.ndjson"
@@ -126,16 +126,14 @@ def test_a_database_is_checked_with_its_tables(database: str) -> None:
     assert "is not the fold of its events" in bad.stdout
 
 
-def test_a_database_that_is_away_cannot_be_checked() -> None:
+def test_an_unreachable_database_is_not_checked() -> None:
     done = daybook("audit", "check", "--database-url", "postgresql://nobody@127.0.0.1:1/nowhere")
 
     assert done.returncode == COULD_NOT
     assert "check that the server runs" in done.stderr
 
 
-def test_an_event_that_nobody_knows_is_told_and_the_rest_is_judged(
-    story: Story, tmp_path: Path
-) -> None:
+def test_an_unknown_event_is_reported_and_the_rest_is_checked(story: Story, tmp_path: Path) -> None:
     story.then("ticket.issued", story.log[0].command_id, number=1)
     done = check("--export", write(tmp_path / "log.ndjson", story))
 

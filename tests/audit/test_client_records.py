@@ -1,4 +1,4 @@
-"""What clients say is compared with the log: receipts, and the history of what they did."""
+"""Client records against the log: receipts, and the history of requests."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ IDS = ("I-09", "I-10", "I-11", "I-12", "I-27", "I-37")
 
 
 def good_lines(story: Story) -> Lines:
-    """What an honest service has told its clients; the first two are one request, sent twice."""
+    """The records of a correct service; the first two are one request, sent twice."""
     lines: Lines = []
     for command_id, position in story.receipts:
         lines.append({"type": "ok", "commandId": command_id, "position": position, "status": 200})
@@ -39,7 +39,7 @@ def good_lines(story: Story) -> Lines:
 
 
 def handed(story: Story) -> list[Line]:
-    """Every claim of every job, with the key that its worker was given."""
+    """Every claim of every job, with its effect key."""
     told: list[Line] = []
     states: dict[Any, Any] = {}
     for entry in story.log:
@@ -55,12 +55,12 @@ def handed(story: Story) -> list[Line]:
 @pytest.fixture
 def verdicts(story: Story, tmp_path: Path) -> Callable[..., dict[str, Verdict]]:
     def give(lines: Lines, receipts: Sequence[Line] = ()) -> dict[str, Verdict]:
-        world = ReplayedState()
+        replay = ReplayedState()
         history_file, receipts_file = tmp_path / "history.ndjson", tmp_path / "receipts.ndjson"
         history_file.write_bytes(b"\n".join(map(json.encode, lines)))
         receipts_file.write_bytes(b"\n".join(map(json.encode, receipts)))
-        witnesses = ClientRecords(world.memory, receipts_file, history_file)
-        findings = judge(story.log, *IDS, world=world, witnesses=witnesses)
+        client_records = ClientRecords(replay.facts, receipts_file, history_file)
+        findings = judge(story.log, *IDS, replay=replay, client_records=client_records)
         return {one.id: one.verdict for one in findings.values()}
 
     return give
@@ -69,11 +69,11 @@ def verdicts(story: Story, tmp_path: Path) -> Callable[..., dict[str, Verdict]]:
 Verdicts = Callable[..., dict[str, Verdict]]
 
 
-def test_what_an_honest_service_said_is_valid(story: Story, verdicts: Verdicts) -> None:
+def test_the_records_of_a_correct_service_are_valid(story: Story, verdicts: Verdicts) -> None:
     assert verdicts(good_lines(story)) == dict.fromkeys(IDS, Verdict.VALID)
 
 
-def test_without_any_word_nothing_is_known(verdicts: Verdicts) -> None:
+def test_without_records_every_verdict_is_unknown(verdicts: Verdicts) -> None:
     assert verdicts([]) == dict.fromkeys(IDS, Verdict.UNKNOWN)
 
 
@@ -94,7 +94,7 @@ def a_receipt_says_that_nothing_happened(lines: Lines) -> None:
     ok_at(lines, 7)["position"] = None
 
 
-def something_happened_that_nobody_asked_for(lines: Lines) -> None:
+def a_command_that_no_client_sent_is_in_the_log(lines: Lines) -> None:
     lines.remove(ok_at(lines, 6))
 
 
@@ -172,7 +172,7 @@ BAD = {
         a_receipt_is_not_in_the_log,
         a_receipt_names_another_position,
         a_receipt_says_that_nothing_happened,
-        something_happened_that_nobody_asked_for,
+        a_command_that_no_client_sent_is_in_the_log,
     ],
     "I-10": [
         the_same_request_has_another_body,
@@ -204,7 +204,7 @@ BAD = {
     [(broken, spoil) for broken, spoils in BAD.items() for spoil in spoils],
     ids=lambda one: getattr(one, "__name__", one),
 )
-def test_what_contradicts_the_log_is_rejected(
+def test_records_that_contradict_the_log_are_rejected(
     story: Story, verdicts: Verdicts, broken: str, spoil: Callable[[Lines], None]
 ) -> None:
     lines = good_lines(story)
@@ -213,17 +213,17 @@ def test_what_contradicts_the_log_is_rejected(
     assert verdicts(lines)[broken] is Verdict.INVALID
 
 
-def test_a_request_that_ended_without_an_answer_may_have_been_carried_out(
+def test_a_request_without_an_answer_may_have_been_executed(
     story: Story, verdicts: Verdicts
 ) -> None:
     lines = good_lines(story)
-    something_happened_that_nobody_asked_for(lines)
+    a_command_that_no_client_sent_is_in_the_log(lines)
     lines.append({"type": "info"})
 
     assert verdicts(lines)["I-09"] is Verdict.VALID
 
 
-def test_what_was_refused_and_then_done_under_the_same_key_is_no_contradiction(
+def test_a_request_refused_and_then_executed_under_the_same_key_is_valid(
     story: Story, verdicts: Verdicts
 ) -> None:
     lines = good_lines(story)
@@ -232,7 +232,7 @@ def test_what_was_refused_and_then_done_under_the_same_key_is_no_contradiction(
     assert set(verdicts(lines).values()) == {Verdict.VALID}
 
 
-def test_receipts_alone_suffice_for_what_was_acknowledged(story: Story, verdicts: Verdicts) -> None:
+def test_receipts_alone_prove_acknowledged_writes(story: Story, verdicts: Verdicts) -> None:
     receipts = [{"commandId": one, "position": position} for one, position in story.receipts[::3]]
 
     assert verdicts([], receipts)["I-09"] is Verdict.VALID

@@ -1,4 +1,4 @@
-"""A clock that jumps makes no good history bad."""
+"""Valid histories with clock jumps stay valid."""
 
 from collections.abc import Callable
 
@@ -49,7 +49,7 @@ def an_order_is_complete_after_a_day_back(story: Story) -> None:
         an_order_is_complete_after_a_day_back,
     ],
 )
-def test_what_was_measured_is_valid(story: Story, tell: Callable[[Story], None]) -> None:  # I-44
+def test_a_measured_expiry_is_valid(story: Story, tell: Callable[[Story], None]) -> None:  # I-44
     tell(story)
 
     findings = judge(story.log, "I-20", "I-38", "I-44")

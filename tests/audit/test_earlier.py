@@ -1,25 +1,25 @@
-"""Two exports of one log: the older is the beginning of the younger, and nothing appears late."""
+"""Two exports of one log: the earlier is a prefix of the later, and no event appears late."""
 
 from collections.abc import Callable
 
 import pytest
 
-from daybook.audit.entries import Earlier
+from daybook.audit.entries import EarlierExport
 from daybook.audit.invariant import Verdict
 from tests.audit.histories.in_memory import Log, Story, judge
 
 
 def compared(story: Story, earlier: Log) -> tuple[Verdict, Verdict]:
-    findings = judge(story.log, "I-01", "I-03", earlier=Earlier(earlier))
+    findings = judge(story.log, "I-01", "I-03", earlier=EarlierExport(earlier))
     return findings["I-01"].verdict, findings["I-03"].verdict
 
 
 @pytest.mark.parametrize("length", [1, 300, None])
-def test_a_log_goes_on_behind_what_was_exported(story: Story, length: int | None) -> None:
+def test_a_log_continues_after_an_export(story: Story, length: int | None) -> None:
     assert compared(story, Log(story.log[:length])) == (Verdict.VALID, Verdict.VALID)
 
 
-def test_without_an_earlier_export_nothing_is_known(story: Story) -> None:
+def test_without_an_earlier_export_the_verdict_is_unknown(story: Story) -> None:
     assert judge(story.log, "I-01")["I-01"].verdict is Verdict.UNKNOWN
 
 
@@ -48,7 +48,9 @@ def an_event_has_another_author(story: Story) -> None:
         an_event_has_another_author,
     ],
 )
-def test_what_was_exported_stays_as_it_was(story: Story, spoil: Callable[[Story], None]) -> None:
+def test_a_change_of_exported_events_is_rejected(
+    story: Story, spoil: Callable[[Story], None]
+) -> None:
     earlier = Log(story.log)
     spoil(story)
 
@@ -56,7 +58,7 @@ def test_what_was_exported_stays_as_it_was(story: Story, spoil: Callable[[Story]
 
 
 @pytest.mark.parametrize("place", [0, 1, 400])
-def test_nothing_appears_late(story: Story, place: int) -> None:
+def test_an_event_below_an_exported_position_is_rejected(story: Story, place: int) -> None:
     earlier = Log(story.log)
     del earlier[place]
 

@@ -1,4 +1,4 @@
-"""Whoever was erased is so in the database, too."""
+"""Erased guests have no key left in the database."""
 
 import pytest
 from psycopg import connect
@@ -31,7 +31,7 @@ async def test_a_key_that_outlived_its_guest_is_found(database: str, is_kept: bo
             connection.execute("DELETE FROM guest_keys")
             connection.execute(KEEP_KEY, {"id": erased})
     with opened(database) as service:
-        case = Case(world=ReplayedState(), service=service)
+        case = Case(replay=ReplayedState(), service=service)
         (finding,) = check(service, case, only=["I-43"])
 
     assert finding.verdict is (Verdict.INVALID if is_kept else Verdict.VALID)

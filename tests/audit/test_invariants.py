@@ -1,4 +1,4 @@
-"""Every invariant finds the good history good, and rejects at least three bad ones."""
+"""Every invariant accepts the valid history and rejects at least three invalid ones."""
 
 from collections import Counter
 from typing import Any
@@ -16,14 +16,14 @@ from tests.audit.histories.invalid import SPOILT, Spoil
 BY_CLIENTS = {"I-09", "I-10", "I-11", "I-12", "I-27", "I-37"}
 BY_EARLIER_EXPORT = {"I-01"}
 BY_THE_SERVICE = {"I-33", "I-34", "I-36", "I-39"}
-# Nothing seals logs yet; and what nobody can project is not in a good one.
+# Logs are not sealed yet, and the valid history has no unreadable event.
 BY_SEALS, BY_FAULTS = {"I-08"}, {"I-40"}
 BY_THE_LOG = (
     {kind.id for kind in KINDS} - BY_CLIENTS - BY_EARLIER_EXPORT - BY_THE_SERVICE - BY_SEALS
 )
 
 
-def test_the_good_history_is_good_for_every_invariant(story: Story) -> None:
+def test_every_invariant_accepts_the_valid_history(story: Story) -> None:
     findings = judge(story.log)
 
     bad = {one.id: one.violation for one in findings.values() if one.verdict is Verdict.INVALID}
@@ -35,13 +35,13 @@ def test_the_good_history_is_good_for_every_invariant(story: Story) -> None:
 
 @pytest.mark.parametrize("part", range(1, 20))
 def test_an_export_may_end_anywhere(story: Story, part: int) -> None:
-    """Even in the middle of a command that was being recorded."""
+    """Even in the middle of a command."""
     del story.log[len(story.log) * part // 20 :]
 
     assert [one for one in judge(story.log).values() if one.verdict is Verdict.INVALID] == []
 
 
-def test_every_invariant_that_the_log_alone_proves_has_three_bad_histories() -> None:
+def test_every_invariant_that_the_log_alone_proves_has_three_invalid_histories() -> None:
     counts = Counter(one for one, _ in SPOILT)
 
     assert set(counts) == BY_THE_LOG
@@ -50,7 +50,7 @@ def test_every_invariant_that_the_log_alone_proves_has_three_bad_histories() -> 
 
 # SX-04: of what is stuck, those of I-38.
 @pytest.mark.parametrize(("broken", "spoil"), SPOILT, ids=lambda one: getattr(one, "__name__", one))
-def test_a_bad_history_is_rejected_by_the_invariant_it_breaks(
+def test_an_invalid_history_is_rejected_by_the_invariant_it_breaks(
     story: Story, broken: str, spoil: Spoil
 ) -> None:
     spoil(story)
@@ -61,8 +61,8 @@ def test_a_bad_history_is_rejected_by_the_invariant_it_breaks(
     assert finding.verdict is Verdict.INVALID
     assert finding.violation is not None
     assert len(finding.surroundings) <= BEFORE + 1 + AFTER
-    place = finding.violation.place
-    assert place is None or story.log[place] in finding.surroundings
+    index = finding.violation.index
+    assert index is None or story.log[index] in finding.surroundings
 
 
 # I-41: up to 0.1.0 `keys create` and `keys rotate` without --reason recorded an empty reason.
@@ -87,9 +87,9 @@ def test_a_key_may_be_issued_without_a_reason(story: Story, reason: str | None) 
 def test_an_aggregate_set_aside_without_a_detection_is_named_with_a_reason(  # I-40
     story: Story,
 ) -> None:
-    place = story.find("order.completed")
-    story.edit(place, topic="order.eaten")
-    aggregate = story.log[place].aggregate
+    index = story.find("order.completed")
+    story.edit(index, topic="order.eaten")
+    aggregate = story.log[index].aggregate
     story.then(
         "quarantine.set_aside",
         quarantine_id(aggregate),
@@ -102,7 +102,7 @@ def test_an_aggregate_set_aside_without_a_detection_is_named_with_a_reason(  # I
     violation = judge(story.log, "I-40")["I-40"].violation
 
     assert violation is not None
-    assert violation.position == story.log[place].position
+    assert violation.position == story.log[index].position
     assert violation.reason == (
         "it was not put into quarantine: set aside without quarantine.detected"
     )

@@ -1,12 +1,12 @@
-"""Random mutations of the good history: what no service could have recorded is rejected.
+"""Random mutations of the valid history: impossible histories are rejected.
 
-Which mutations are meaningful is said beforehand, by what the rules constrain, and not by what the
-auditor finds. Left out are those after which the log could still have been recorded by a service:
+The rules define which mutations are meaningful, not the findings of the auditor. Mutations after
+which a service could still have recorded the log are left out:
 
-- the last event of an aggregate is gone, and nothing else speaks of it: it has not happened yet;
-- a fence is changed that nobody names afterwards;
-- an actor becomes another who may record just that;
-- something is edited that no rule is about (a text, a priority, when a single event happened).
+- the last event of an aggregate is missing, and no other event refers to it;
+- a claim id changes that no later event names;
+- an actor changes to another that may record the event;
+- a field changes that no rule constrains (a text, a priority, the time of a single event).
 """
 
 import random
@@ -35,7 +35,7 @@ from tests.audit.histories.in_memory import (
 )
 
 Mutation = Callable[[Story, random.Random], bool]
-"""Spoils the story; returns whether that is meaningful."""
+"""Corrupts the story; returns whether the result is impossible."""
 
 # What the rules constrain, and how it is spoilt.
 CONSTRAINED: dict[tuple[str, str], Callable[[random.Random], object]] = {
@@ -88,7 +88,7 @@ def duplicate(story: Story, chance: random.Random) -> bool:
 
 
 def record_again(story: Story, chance: random.Random) -> bool:
-    """The same once more, with a version and a position of its own."""
+    """Records the event again, with its own version and position."""
     entry = chance.choice(story.log)
     story.then(entry.topic, entry.aggregate, actor=entry.actor, **said(entry))
     return entry.topic not in ("queue.configured", "restaurant.changed", "ticket.recalled")
@@ -101,7 +101,7 @@ def swap(story: Story, chance: random.Random) -> bool:
 
 
 def change_places(story: Story, chance: random.Random) -> bool:
-    """Two events of one aggregate change places, and take over each other's positions."""
+    """Swaps two events of one aggregate, including their positions."""
     entry = chance.choice(story.log)
     places = [n for n, other in enumerate(story.log) if other.aggregate == entry.aggregate]
     if len(places) < 2:
@@ -166,7 +166,7 @@ def is_rejected(log: Log, **evidence: Any) -> bool:
 
 
 def missed(written: Story, seeds: range) -> tuple[Counter[str], dict[int, str]]:
-    """How many mutations of each kind were meaningful, and those of them that were not found."""
+    """How many mutations of each kind were meaningful, and those that were not rejected."""
     counts: Counter[str] = Counter()
     overlooked: dict[int, str] = {}
     for seed in seeds:
@@ -180,7 +180,7 @@ def missed(written: Story, seeds: range) -> tuple[Counter[str], dict[int, str]]:
     return counts, overlooked
 
 
-def test_what_no_service_could_have_recorded_is_rejected(written: Story) -> None:
+def test_an_impossible_history_is_rejected(written: Story) -> None:
     counts, overlooked = missed(written, range(2 * len(MUTATIONS)))
 
     assert sum(counts.values()) > len(MUTATIONS)
@@ -199,16 +199,16 @@ def test_of_a_thousand_mutations_99_in_100_that_are_meaningful_are_rejected(
 
 
 @pytest.mark.slow
-def test_with_receipts_nothing_can_be_left_out(written: Story, tmp_path: Path) -> None:
+def test_with_receipts_a_missing_event_is_found(written: Story, tmp_path: Path) -> None:
     receipts = tmp_path / "receipts.ndjson"
     lines = [{"commandId": command, "position": place} for command, place in written.receipts]
     receipts.write_bytes(b"\n".join(json.encode(line) for line in lines))
     overlooked = []
     for place in range(0, len(written.log), 5):
-        story, world = written.copy(), ReplayedState()
+        story, replay = written.copy(), ReplayedState()
         gone = story.drop(place)
         if not is_rejected(
-            story.log, world=world, witnesses=ClientRecords(world.memory, receipts, None)
+            story.log, replay=replay, client_records=ClientRecords(replay.facts, receipts, None)
         ):
             overlooked.append(gone)
 

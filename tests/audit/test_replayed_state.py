@@ -1,4 +1,4 @@
-"""What the auditor knows of the service, and what it remembers of a long log."""
+"""Replay: known aggregates and actors, and memory use on a long log."""
 
 import re
 from pathlib import Path
@@ -22,14 +22,14 @@ def test_every_aggregate_of_the_service_is_known() -> None:
     assert {one.name for one in DECIDERS} <= find_deciders().keys()
 
 
-def test_every_process_manager_is_in_the_table_of_actors() -> None:
+def test_every_processor_is_in_the_table_of_actors() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "processors").rglob("*.py"))
 
     assert set(re.findall(r'"(system:\w+)"', sources)) == PROCESSORS.keys()
 
 
 @pytest.mark.parametrize("buffer_max", [1, 7])
-def test_what_has_finished_is_remembered_on_disk(
+def test_finished_aggregates_are_stored_on_disk(
     story: Story, monkeypatch: pytest.MonkeyPatch, buffer_max: int
 ) -> None:
     in_memory = judge(story.log)
@@ -38,20 +38,20 @@ def test_what_has_finished_is_remembered_on_disk(
     assert judge(story.log) == in_memory
 
 
-def test_only_what_has_not_finished_is_in_memory(story: Story) -> None:
-    world = ReplayedState()
+def test_only_unfinished_aggregates_are_in_memory(story: Story) -> None:
+    replay = ReplayedState()
     for entry in story.log:
-        world.take(entry)
+        replay.take(entry)
 
-    assert story.cast["complete order"].int not in world.live
-    assert world.get(story.cast["pending order"]).status is OrderStatus.PENDING
-    order: Order = world.memory.get_state(story.cast["complete order"]).state
+    assert story.cast["complete order"].int not in replay.live
+    assert replay.get(story.cast["pending order"]).status is OrderStatus.PENDING
+    order: Order = replay.facts.get_state(story.cast["complete order"]).state
     assert order.status is OrderStatus.COMPLETE
     assert order.completed_under is not None
 
 
-def test_a_log_that_was_made_up_is_as_good_as_a_real_one(tmp_path: Path) -> None:
+def test_a_generated_log_is_valid(tmp_path: Path) -> None:
     write_export(tmp_path / "log.ndjson", 5000)
-    findings = check(ExportFile(tmp_path / "log.ndjson"), Case(world=ReplayedState()))
+    findings = check(ExportFile(tmp_path / "log.ndjson"), Case(replay=ReplayedState()))
 
     assert [one.violation for one in findings if one.verdict is Verdict.INVALID] == []

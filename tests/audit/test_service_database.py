@@ -1,4 +1,4 @@
-"""Against a database: its tables equal the fold of the log, and its followers skip nothing."""
+"""Audit of a database: tables equal the fold of the log, followers skip nothing."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -15,7 +15,7 @@ from daybook.audit.entries import UnreadableError
 from daybook.audit.invariant import Case, Verdict
 from daybook.audit.replayed_state import ReplayedState
 from daybook.audit.runner import check
-from daybook.audit.service_database import Derivation, ServiceDatabase, StoredTable
+from daybook.audit.service_database import Derivation, DerivedTables, ServiceDatabase
 from daybook.cli.audit import derive_anew
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.reading.follower import Follower
@@ -28,7 +28,7 @@ from tests.support.jobs import Workshop
 
 IDS = ("I-33", "I-34", "I-36", "I-38", "I-39")
 
-# Whoever may do this has every right, and no scruples.
+# Statements of a superuser who tampers with the database.
 UNWATCHED = "SET session_replication_role = replica"
 # All but the last event were recorded long before it.
 STRETCH_TIME = """
@@ -76,12 +76,12 @@ def opened(conninfo: str, **changes: Any) -> Iterator[ServiceDatabase]:
         "read_models": READ_MODELS,
         "derive": partial(derive_anew, reader),
     }
-    with closing(ServiceDatabase(reader, StoredTable(**{**usual, **changes}))) as service:
+    with closing(ServiceDatabase(reader, DerivedTables(**{**usual, **changes}))) as service:
         yield service
 
 
 def judged(service: ServiceDatabase, **evidence: Any) -> dict[str, Verdict]:
-    findings = check(service, Case(world=ReplayedState(), service=service, **evidence), only=IDS)
+    findings = check(service, Case(replay=ReplayedState(), service=service, **evidence), only=IDS)
     return {one.id: one.verdict for one in findings}
 
 
@@ -98,7 +98,7 @@ def rewrite(conninfo: str, statements: str) -> None:
 
 @asynccontextmanager
 async def a_shift(conninfo: str) -> AsyncIterator[Kitchen]:
-    """Some orders and jobs in every stage."""
+    """Orders and jobs in every status."""
     async with open_kitchen(conninfo) as kitchen:
         cook, helper = await kitchen.bot(), await kitchen.bot()
         for _ in range(4):
@@ -123,8 +123,6 @@ async def follow(conninfo: str) -> None:
 
 
 def work(conninfo: str, orders: int = 0) -> None:
-    """Followers have seen the shift, and no more than that."""
-
     async def happen() -> None:
         async with a_shift(conninfo) as kitchen:
             await follow(conninfo)
@@ -167,7 +165,7 @@ def copy_tables(conninfo: str) -> None:
         ),
     ],
 )
-def test_a_table_is_judged_as_of_every_position_at_which_it_was_copied(
+def test_a_table_is_checked_at_every_position_of_a_copy(
     database: str, copying: Callable[[str], None], statements: str
 ) -> None:
     work(database)
@@ -178,17 +176,17 @@ def test_a_table_is_judged_as_of_every_position_at_which_it_was_copied(
     assert verdicts(database)["I-33"] is Verdict.INVALID
 
 
-def test_an_honest_database_is_valid(database: str) -> None:
+def test_a_correct_database_is_valid(database: str) -> None:
     work(database)
 
     assert verdicts(database) == dict.fromkeys(IDS, Verdict.VALID)
 
 
-def test_an_empty_database_shows_nothing_wrong(database: str) -> None:
+def test_an_empty_database_has_no_violation(database: str) -> None:
     assert Verdict.INVALID not in verdicts(database).values()
 
 
-def test_a_follower_that_is_behind_for_a_moment_contradicts_nothing(database: str) -> None:
+def test_a_follower_that_lags_briefly_is_valid(database: str) -> None:
     work(database, orders=3)
 
     assert verdicts(database) == dict.fromkeys(IDS, Verdict.VALID)
@@ -197,7 +195,7 @@ def test_a_follower_that_is_behind_for_a_moment_contradicts_nothing(database: st
 @pytest.mark.parametrize(
     ("broken", "statements"), [(broken, one) for broken, many in CHANGES.items() for one in many]
 )
-def test_what_was_changed_by_hand_is_found(database: str, broken: str, statements: str) -> None:
+def test_a_manual_change_is_found(database: str, broken: str, statements: str) -> None:
     work(database)
     rewrite(database, statements)
 
@@ -205,7 +203,7 @@ def test_what_was_changed_by_hand_is_found(database: str, broken: str, statement
 
 
 @pytest.mark.parametrize("wrong", ["by batch", "by name", "by chance"])
-def test_a_read_model_that_comes_out_otherwise_is_found(database: str, wrong: str) -> None:
+def test_a_read_model_that_differs_from_its_rebuild_is_found(database: str, wrong: str) -> None:
     work(database)
     calls = iter(range(100))
 
@@ -217,7 +215,7 @@ def test_a_read_model_that_comes_out_otherwise_is_found(database: str, wrong: st
     assert (found["I-33"], found["I-36"]) == (Verdict.INVALID, Verdict.INVALID)
 
 
-def test_a_heartbeat_moves_a_lease_and_contradicts_nothing(database: str) -> None:
+def test_a_lease_extended_by_a_heartbeat_is_valid(database: str) -> None:
     async def happen() -> None:
         async with open_kitchen(database) as kitchen:
             await Workshop(kitchen).job()
@@ -232,7 +230,7 @@ def test_a_heartbeat_moves_a_lease_and_contradicts_nothing(database: str) -> Non
     assert verdicts(database)["I-33"] is Verdict.VALID
 
 
-def test_after_a_fault_followers_and_claims_have_their_time(database: str) -> None:
+def test_time_limits_count_from_the_end_of_a_fault(database: str) -> None:
     work(database)
     rewrite(database, CHANGES["I-39"][0] + ";" + LET_LEASES_RUN_OUT)
 
@@ -242,7 +240,7 @@ def test_after_a_fault_followers_and_claims_have_their_time(database: str) -> No
     assert (found["I-38"], found["I-39"]) == (Verdict.VALID, Verdict.VALID)
 
 
-def test_all_is_seen_as_of_one_moment(database: str) -> None:
+def test_an_audit_reads_one_snapshot(database: str) -> None:
     work(database)
     with opened(database) as service:
         rewrite(database, "UPDATE orders SET attempts = 7; UPDATE followers SET count = 0")
@@ -251,6 +249,6 @@ def test_all_is_seen_as_of_one_moment(database: str) -> None:
     assert set(found.values()) == {Verdict.VALID}
 
 
-def test_a_database_that_is_away_cannot_be_checked() -> None:
+def test_an_unreachable_database_is_not_checked() -> None:
     with pytest.raises(UnreadableError, match="cannot be read"), opened("host=/nowhere"):
         pass

@@ -1,4 +1,4 @@
-"""Two implementations that have nothing in common agree, on the good history and on bad ones."""
+"""Two independent implementations agree, on the valid history and on invalid ones."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,7 +64,7 @@ def load(connection: Connection, log: Log) -> None:
 
 
 def is_comparable(log: Log) -> bool:
-    """By SQL a log is in the order of its positions, and everything in it can be read."""
+    """SQL orders a log by position and needs every event to be readable."""
     findings = judge(log, "I-03", "I-04")
     return all(one.verdict is Verdict.VALID for one in findings.values())
 
@@ -78,13 +78,13 @@ def agree(connection: Connection, log: Log) -> bool:
     )
 
 
-def test_both_find_the_good_history_good(connection: Connection, story: Story) -> None:
+def test_both_accept_the_valid_history(connection: Connection, story: Story) -> None:
     assert agree(connection, story.log)
     assert not any(finds(connection, query) for query in BY_SQL.values())
 
 
 @pytest.mark.parametrize("spoil", [spoil for broken, spoil in SPOILT if broken in BY_SQL])
-def test_both_reject_the_same_bad_histories(
+def test_both_reject_the_same_invalid_histories(
     connection: Connection, story: Story, spoil: Spoil
 ) -> None:
     spoil(story)
@@ -93,7 +93,7 @@ def test_both_reject_the_same_bad_histories(
 
 
 @pytest.mark.slow
-def test_both_agree_on_every_bad_history_and_on_random_mutations(
+def test_both_agree_on_every_invalid_history_and_on_random_mutations(
     connection: Connection, written: Story
 ) -> None:
     bad: dict[str, Log] = {}
@@ -136,17 +136,17 @@ def test_both_agree_on_receipts(
     insert = "INSERT INTO receipts VALUES (%s, %s)"
     connection.cursor().executemany(insert, story.receipts)
     lines = [{"commandId": one, "position": position} for one, position in story.receipts]
-    file, world = tmp_path / "receipts.ndjson", ReplayedState()
+    file, replay = tmp_path / "receipts.ndjson", ReplayedState()
     file.write_bytes(b"\n".join(map(json.encode, lines)))
-    witnesses = ClientRecords(world.memory, file, None)
-    ours = judge(story.log, "I-09", world=world, witnesses=witnesses)["I-09"].verdict
+    client_records = ClientRecords(replay.facts, file, None)
+    ours = judge(story.log, "I-09", replay=replay, client_records=client_records)["I-09"].verdict
 
     assert (ours is Verdict.INVALID) is (spoil is not nothing)
     assert finds(connection, sql_oracle.ACKNOWLEDGED) is (ours is Verdict.INVALID)
 
 
 @pytest.mark.parametrize("statements", ["SELECT 1", *CHANGES["I-34"]])
-def test_both_agree_on_what_followers_have_processed(database: str, statements: str) -> None:
+def test_both_agree_on_the_events_that_followers_processed(database: str, statements: str) -> None:
     work(database)
     rewrite(database, statements)
     found = False

@@ -1,4 +1,4 @@
-"""`daybook bench jobs` on a small scale: that every part of it runs, not how fast."""
+"""`daybook bench jobs` on a small scale: every part of it runs."""
 
 import os
 import re
@@ -46,7 +46,7 @@ def test_it_goes_on_without_peers_that_cannot_be_installed(server: str, tmp_path
     place = ("--database-url", server, "--data-dir", tmp_path)
     no_packages = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
 
-    said = bench_jobs(*place, "--without", "ours", **no_packages)
+    said = bench_jobs(*place, "--without", "daybook", **no_packages)
 
     assert "are not measured, because they cannot be installed" in said
     assert "│ bare │" in said

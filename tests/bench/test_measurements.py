@@ -1,4 +1,4 @@
-"""What a measurement prints: its figures, and nothing that is not one."""
+"""Output of the benchmarks."""
 
 import pytest
 from click.testing import CliRunner
@@ -47,7 +47,7 @@ def test_a_server_that_does_not_start_says_why(capfd: pytest.CaptureFixture[str]
     assert "no such database" in capfd.readouterr().err
 
 
-def test_what_the_gate_costs_is_measured_without_a_database() -> None:
+def test_the_gate_benchmark_needs_no_database() -> None:
     measured = CliRunner().invoke(gate.command, ["--rounds", "1"])
 
     assert measured.exit_code == 0, measured.output

@@ -1,4 +1,4 @@
-"""The measurement of replays, in small; and that what it is made from is a log like any other."""
+"""`daybook bench replay` on a small scale, and the validity of its synthetic log."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ class Silent:
     def reach(self, position: int, goal: int) -> None: ...
 
 
-def test_a_made_up_log_is_as_long_as_it_was_asked_for() -> None:
+def test_a_synthetic_log_has_the_requested_length() -> None:
     assert 1000 <= len([*events(1000)]) < 1020
 
 
@@ -45,7 +45,7 @@ def test_tables_rebuilt_from_a_made_up_log_are_its_fold(own_database: str) -> No
 
 
 @pytest.mark.slow
-def test_it_prints_what_was_promised_and_what_was_reached(server: str) -> None:
+def test_it_prints_target_and_result(server: str) -> None:
     asked = ["bench", "replay", "--events", "10000", "--database-url", server]
     done = CliRunner().invoke(cli, asked, obj=CliContext(StopSignals()))
 

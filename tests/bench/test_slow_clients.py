@@ -1,4 +1,4 @@
-"""Slow clients by the hundred are closed in time, and nobody else suffers."""
+"""Hundreds of slow clients are closed in time and do not slow down other clients."""
 
 import os
 
@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from bench.harness.service import service
-from bench.slow_clients import BESIEGED, CALM, Outcome, besieged
+from bench.slow_clients import ALONE, AMONG_SLOW, Outcome, measure_among_slow
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ SIEGE_SECONDS = 20.0
 
 
 def times_calm(outcome: Outcome) -> float:
-    calm, siege = (outcome.results[name].p99_ms for name in (CALM, BESIEGED))
+    calm, siege = (outcome.results[name].p99_ms for name in (ALONE, AMONG_SLOW))
     assert calm is not None
     assert siege is not None
     return siege / calm
@@ -36,7 +36,7 @@ def test_a_thousand_slow_clients_are_closed_and_others_served(database: str) -> 
     outcomes: list[Outcome] = []
 
     async def lay() -> None:
-        outcomes.append(await besieged(port, slow=1000, seconds=SIEGE_SECONDS))
+        outcomes.append(await measure_among_slow(port, slow=1000, seconds=SIEGE_SECONDS))
 
     # A moment in which the machine did something else spoils one siege, not several.
     with service(database) as port:

@@ -1,4 +1,4 @@
-"""The log that `daybook bench past` makes up is one that a service could have written."""
+"""The synthetic log of `daybook bench past` is one that a service could have written."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ async def test_the_live_tables_are_the_fold_of_the_log_at_every_stop(own_databas
     with psycopg.connect(owner_conninfo(own_database), autocommit=True) as connection:
         loader = Loader(connection)
         for ticks in (1, 30, 25, 60, 111):
-            loader.go_on(ticks)
+            loader.load(ticks)
             loader.set_live_tables(LIVE_TABLES)
             assert live_rows(own_database) == fold_of_the_log(own_database)
 

@@ -1,4 +1,4 @@
-"""A stand-in for the service, and a client and a worker of it."""
+"""A stand-in for the service, with a client and a worker."""
 
 import logging
 import random
@@ -23,7 +23,7 @@ def shared_address() -> Iterator[Address]:
 def address(shared_address: Address, monkeypatch: pytest.MonkeyPatch) -> Address:
     """Where a stand-in for the service listens, which knows of nothing yet. It is close by: a
     claim that gets a job gets it at once."""
-    monkeypatch.setattr("daybook.worker.run_loop.SETTLE_SECONDS_MAX", 0.05)
+    monkeypatch.setattr("daybook.worker.run_loop.CLAIM_RESPONSE_SECONDS_MAX", 0.05)
     shared_address.standin.empty()
     return shared_address
 

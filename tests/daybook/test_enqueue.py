@@ -1,4 +1,4 @@
-"""`daybook.enqueue` in the caller's transaction: its refusals, and their words."""
+"""`daybook.enqueue` in the caller's transaction, and its refusals."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -130,7 +130,7 @@ def test_values_at_their_bounds_are_taken(database: str) -> None:
     assert live_rows(database) == fold_of_the_log(database)
 
 
-def test_an_actor_stands_behind_the_way_in_and_for_nobodys_key(database: str) -> None:
+def test_an_actor_is_stored_behind_a_prefix_that_no_key_has(database: str) -> None:
     with psycopg.connect(database) as connection:
         enqueue(connection, actor="bookings")
         enqueue(connection)
@@ -148,7 +148,9 @@ def failed_with(code: str, connection: Any) -> str:
     return str(refused.value)
 
 
-def test_an_autocommit_connection_is_told_to_open_a_transaction(database: str) -> None:
+def test_an_autocommit_connection_is_refused_with_the_hint_to_open_a_transaction(
+    database: str,
+) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         assert "`with connection.transaction():`" in failed_with("autocommit", connection)
         with connection.transaction():
@@ -168,7 +170,7 @@ def user_of(database: str) -> Iterator[str]:
             owner.execute(SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(Identifier(name)))
 
 
-def test_a_user_without_rights_is_told_the_grant_that_helps(database: str) -> None:
+def test_a_user_without_privileges_gets_the_grant_that_helps(database: str) -> None:
     with (
         psycopg.connect(database, autocommit=True) as owner,
         user_of(database) as user,
@@ -184,7 +186,7 @@ def test_a_user_without_rights_is_told_the_grant_that_helps(database: str) -> No
     assert rows(database, "SELECT count(*) FROM log") == [(1,)]
 
 
-def test_a_user_who_may_look_but_not_write_is_told_the_same_grant(database: str) -> None:
+def test_a_user_who_may_only_read_gets_the_same_grant(database: str) -> None:
     with (
         psycopg.connect(database, autocommit=True) as owner,
         user_of(database) as user,
@@ -214,7 +216,7 @@ class Connection:
         self.connection = SimpleNamespace(driver_connection=driver_connection)
 
 
-def test_another_kind_of_connection_is_told_which_one_is_meant(database: str) -> None:
+def test_another_kind_of_connection_is_refused_with_the_right_function(database: str) -> None:
     with psycopg.connect(database) as real:
         theirs = Connection(real)
         sentence = failed_with("not_a_connection", theirs)

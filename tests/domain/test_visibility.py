@@ -1,4 +1,4 @@
-"""How far a key reaches: what lies beyond is not on the desk."""
+"""Visibility of API keys: hidden aggregates look missing to commands."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -27,8 +27,8 @@ def order_of(owner: str | None) -> Order:
     return ORDER.evolve(None, created)
 
 
-class Desk:
-    """With one order on it."""
+class OneOrderWork:
+    """A unit of work with one order."""
 
     now = NOON
 
@@ -47,21 +47,21 @@ class Desk:
 def test_a_command_finds_another_s_order_as_missing_as_none() -> None:  # SEC-03
     bounds = Visibility(owners=frozenset(["harbour"]), sees_all_bots=False, queues=frozenset())
     for owner in ("elsewhere", None):
-        desk: Any = Desk(order_of(owner))
+        work: Any = OneOrderWork(order_of(owner))
         with pytest.raises(NotFoundError):
-            within(DeleteOrder(order_id=desk.order.id), bounds).decide(desk)
-        assert desk.recorded == []
-    own: Any = Desk(order_of("harbour"))
+            within(DeleteOrder(order_id=work.order.id), bounds).decide(work)
+        assert work.recorded == []
+    own: Any = OneOrderWork(order_of("harbour"))
     within(DeleteOrder(order_id=own.order.id), bounds).decide(own)
     assert [type(event) for event in own.recorded] == [Order.Deleted]
 
 
-def test_without_bounds_a_command_is_left_as_it_is() -> None:
+def test_an_unrestricted_command_is_not_wrapped() -> None:
     command = DeleteOrder(order_id=uuid7())
     assert within(command, UNBOUND) is command
     assert isinstance(within(command, Visibility(queues=frozenset())), Restricted)
 
 
-def test_what_nobody_said_whose_it_is_is_hidden_from_bound_keys() -> None:
+def test_an_unknown_kind_of_aggregate_is_hidden_from_restricted_keys() -> None:
     assert UNBOUND.can_see(object())
     assert not Visibility(queues=frozenset(["email"])).can_see(object())

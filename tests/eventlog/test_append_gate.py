@@ -1,7 +1,6 @@
-"""The last gate before the log: an unreadable event is not appended, and nothing else suffers.
+"""The append gate refuses an unreadable event and affects no other command.
 
-The commands here are handed to the committer as they are, past every way in: each has a value that
-a way in would have refused.
+These tests submit commands directly to the committer, with values that input validation refuses.
 """
 
 import asyncio
@@ -54,7 +53,7 @@ UNREADABLE: dict[str, dict[str, Any]] = {
     "no text": {"queue": 7},
     "no whole number": {"priority": "high"},
 }
-# Values that the log could hold, but no column of the live table.
+# Values that fit the log, but no column of the live table.
 UNSTORABLE: dict[str, dict[str, Any]] = {
     "attempts": {"attempts_max": 2**40},
     "priority": {"priority": -(2**70)},
@@ -76,7 +75,7 @@ async def test_an_unreadable_event_is_refused_and_the_rest_of_its_batch_is_not(
         )
         assert isinstance(answers[1], UnreadableEventError)
         assert [isinstance(one, list) for one in answers] == [True, False, True]
-        # The committer goes on.
+        # The committer still works.
         assert len(await workshop.claim(10)) == 2
     assert rows(database, "SELECT count(*) FROM log WHERE topic = 'job.created'") == [(2,)]
     assert live_rows(database) == fold_of_the_log(database)
@@ -84,7 +83,7 @@ async def test_an_unreadable_event_is_refused_and_the_rest_of_its_batch_is_not(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("fields", UNSTORABLE.values(), ids=UNSTORABLE)
-async def test_a_row_that_no_column_holds_is_refused_and_the_rest_of_its_batch_is_not(
+async def test_a_value_that_fits_no_column_is_refused_and_the_rest_of_its_batch_is_not(
     database: str, fields: dict[str, Any]
 ) -> None:
     async with open_workshop(database) as workshop:
@@ -123,12 +122,12 @@ def test_an_unreadable_event_is_refused_in_the_callers_transaction_too(
     with psycopg.connect(database) as connection:
         with pytest.raises(UnreadableEventError):
             enqueue(connection, [new_job(**fields)], origin)
-        # The transaction is still the caller's, to be committed with all that is good.
+        # The caller's transaction stays open and can be committed.
         enqueue(connection, [new_job()], origin)
     assert rows(database, "SELECT count(*) FROM log") == [(1,)]
 
 
-def test_an_instant_further_down_in_an_event_is_looked_at_too() -> None:
+def test_a_nested_instant_of_an_event_is_checked_too() -> None:
     def operation(run_at: datetime | None) -> Operation.Created:
         item = Message(
             job_id=uuid7(),
@@ -176,7 +175,7 @@ def created(**fields: Any) -> Job.Created:
     return replace(GOOD, **fields)
 
 
-# One field at a time: with all of them wild, hardly any event would pass.
+# Vary one field at a time: with all fields random, hardly any event would pass.
 EVENTS = st.one_of(
     st.builds(created, queue=TEXT, subject=st.none() | TEXT),
     st.builds(created, payload=JSON.map(json.dumps).map(lambda text: Raw(text.encode()))),

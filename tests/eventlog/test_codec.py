@@ -1,4 +1,4 @@
-"""What was stored once can be read for ever."""
+"""Every event that was ever stored can be read."""
 
 import json
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ def test_every_event_ever_stored_still_loads(example: dict[str, Any]) -> None:
     assert isinstance(event, Event)
 
 
-def test_every_event_there_is_has_a_stored_example() -> None:
+def test_every_event_has_a_stored_example() -> None:
     stored = {example["topic"] for example in EXAMPLES}
     assert stored == MAPPER.known_topics
 
@@ -41,14 +41,14 @@ def test_an_event_survives_the_way_through_the_library_s_stored_event() -> None:
     assert MAPPER.to_domain_event(stored) == domain_event
 
 
-def test_a_topic_that_nobody_registered_is_named() -> None:
+def test_an_unknown_topic_is_named_in_the_error() -> None:
     with pytest.raises(UnknownTopicError, match=r"order\.eaten"):
         MAPPER.decode("order.eaten", b"{}")
     with pytest.raises(UnknownTopicError, match=r"order\.eaten"):
         MAPPER.decider_of("order.eaten")
 
 
-def test_what_events_happened_to_is_known_from_their_topics() -> None:
+def test_topics_tell_the_kinds_of_their_aggregates() -> None:
     assert MAPPER.aggregates_of(["order.created", "order.claimed"]) == {"order"}
     assert MAPPER.aggregates_of(MAPPER.known_topics) == {decider.name for decider in DECIDERS}
 
@@ -90,7 +90,7 @@ GUESTS: EventMapper = EventMapper(
 )
 
 
-def test_an_event_of_an_older_version_is_brought_up_to_date_step_by_step() -> None:
+def test_an_event_of_an_older_version_is_upcast_step_by_step() -> None:
     newest = Guest.Seated(at=NOON, first="Ada", last="Lovelace", letters=8)
     topic, state = GUESTS.encode(newest)
     assert topic == "guest.seated/3"

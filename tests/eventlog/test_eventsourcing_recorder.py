@@ -1,4 +1,4 @@
-"""Our recorder is a recorder of the event library's: its own test suite says so."""
+"""The recorder passes the test suite of the `eventsourcing` library."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Who is woken by a commit, when, and how often."""
+"""Which listeners a commit wakes, when, and how often."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from tests.support.committer import rows
 
 pytestmark = pytest.mark.anyio
 
-# Long enough for a notification to go round, short of any look by oneself.
+# Long enough for a NOTIFY round trip, shorter than any poll.
 HEARD_SECONDS = 0.3
 END_LISTENERS = """
 SELECT pg_terminate_backend(pid, 5000)
@@ -20,31 +20,31 @@ WHERE datname = current_database() AND query LIKE 'LISTEN %%'
 ABOUT_ORDERS, ABOUT_JOBS = frozenset({"order"}), frozenset({"job"})
 
 
-async def is_rung(wake: Listener, seconds: float = HEARD_SECONDS) -> bool:
+async def is_woken(wake: Listener, seconds: float = HEARD_SECONDS) -> bool:
     began = time.monotonic()
     await wake.wait(seconds)
     return time.monotonic() - began < seconds
 
 
 async def settled(wake: Listener) -> None:
-    """Past the ring with which it begins to listen."""
-    while await is_rung(wake):
+    """Waits until the wake-up at the start of listening has passed."""
+    while await is_woken(wake):
         pass
 
 
-async def test_a_commit_rings_in_every_process_and_once(database: str) -> None:
+async def test_a_commit_wakes_every_process_once(database: str) -> None:
     async with Notifier(database) as here, Notifier(database) as elsewhere:
         with here.listener() as mine, elsewhere.listener() as other:
             await settled(mine)
             await settled(other)
             here.notify(1, ABOUT_ORDERS)
-            assert await is_rung(mine)
-            assert await is_rung(other)
-            # What one has told the others does not come back to oneself.
-            assert not await is_rung(mine)
+            assert await is_woken(mine)
+            assert await is_woken(other)
+            # A process ignores its own notifications.
+            assert not await is_woken(mine)
 
 
-async def test_those_for_whom_somebody_waits_are_woken_first(database: str) -> None:
+async def test_listeners_without_delay_are_woken_first(database: str) -> None:
     woken: list[str] = []
 
     async def wait(name: str, wake: Listener) -> None:
@@ -63,7 +63,7 @@ async def test_those_for_whom_somebody_waits_are_woken_first(database: str) -> N
     assert woken == ["urgent", "patient"]
 
 
-async def test_who_hears_orders_sleeps_through_what_happens_to_jobs(database: str) -> None:
+async def test_a_listener_for_orders_is_not_woken_by_jobs(database: str) -> None:
     async with Notifier(database) as notifier:
         with (
             notifier.listener(kinds=ABOUT_ORDERS) as of_orders,
@@ -72,34 +72,34 @@ async def test_who_hears_orders_sleeps_through_what_happens_to_jobs(database: st
             await settled(of_orders)
             await settled(of_everything)
             notifier.notify(1, ABOUT_JOBS)
-            assert await is_rung(of_everything)
-            assert not await is_rung(of_orders)
+            assert await is_woken(of_everything)
+            assert not await is_woken(of_orders)
             notifier.notify(2, ABOUT_JOBS | ABOUT_ORDERS)
-            assert await is_rung(of_orders)
+            assert await is_woken(of_orders)
 
 
-async def test_a_ring_from_another_process_wakes_everyone_whatever_they_hear(
+async def test_a_notification_of_another_process_wakes_listeners_of_all_kinds(
     database: str,
 ) -> None:
     async with Notifier(database) as here, Notifier(database) as elsewhere:
         with elsewhere.listener(kinds=ABOUT_ORDERS) as other:
             await settled(other)
             here.notify(1, ABOUT_JOBS)
-            assert await is_rung(other)
+            assert await is_woken(other)
 
 
-async def test_who_begins_to_listen_again_wakes_everyone_whatever_they_hear(database: str) -> None:
-    # Nobody knows what was announced meanwhile.
+async def test_a_reconnect_wakes_listeners_of_all_kinds(database: str) -> None:
+    # Notifications may have been lost meanwhile.
     async with Notifier(database) as notifier:
         with notifier.listener(kinds=ABOUT_ORDERS) as wake:
             await settled(wake)
             rows(database, END_LISTENERS)
-            assert await is_rung(wake, RECONNECT_SECONDS + 3 * HEARD_SECONDS)
+            assert await is_woken(wake, RECONNECT_SECONDS + 3 * HEARD_SECONDS)
 
 
-async def test_a_patient_one_is_rung_for_all_that_came_meanwhile_together() -> None:
+async def test_a_delayed_listener_is_woken_once_for_several_commits() -> None:
     wake = Listener(delay_seconds=0.05)
     for _ in range(100):
         wake.wake()
-    assert await is_rung(wake)
-    assert not await is_rung(wake)
+    assert await is_woken(wake)
+    assert not await is_woken(wake)

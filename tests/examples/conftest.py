@@ -1,4 +1,4 @@
-"""The firm of the example, at work."""
+"""Fixtures of the bookings example."""
 
 import logging
 from collections.abc import AsyncIterator

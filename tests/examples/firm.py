@@ -1,4 +1,4 @@
-"""The firm of the example, with a Daybook service and stand-ins that really listen."""
+"""The bookings example with a Daybook service and listening stand-ins."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The worked example: a real Daybook, stand-ins that really listen and fail, real workers."""
+"""The bookings example: a real Daybook, real workers, and stand-ins that fail."""
 
 import asyncio
 from datetime import timedelta
@@ -16,7 +16,7 @@ from tests.support.committer import rows
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_paid_booking_is_invoiced_and_everybody_is_told(firm: Firm) -> None:
+async def test_a_paid_booking_is_invoiced_and_all_mails_are_sent(firm: Firm) -> None:
     # S4-08, S4-11, S4-12, S4-25, S4-28, S4-30, S4-31
     async with firm.working():
         booking_id = await firm.paid(customer_nif="500000001")
@@ -129,7 +129,7 @@ async def test_a_vendor_that_is_busy_is_left_alone_for_as_long_as_it_says(firm: 
 
 
 @pytest.mark.slow
-async def test_a_vendor_that_hangs_is_given_up_and_asked_again(database: str) -> None:
+async def test_a_request_to_a_hanging_vendor_times_out_and_is_retried(database: str) -> None:
     # S4-02, S4-27
     async with open_firm(database, answer_seconds_max=1.0) as firm:
         invoices = firm.standins.invoices
@@ -162,7 +162,7 @@ async def test_after_three_attempts_a_person_decides_and_still_there_is_one_invo
     assert (await firm.booking(booking_id)).invoice_number == document["number"]
 
 
-async def test_what_the_vendor_refuses_is_not_tried_again(firm: Firm) -> None:
+async def test_a_refusal_of_the_vendor_is_not_retried(firm: Firm) -> None:
     # D-72
     firm.standins.invoices.fail_next(1, How.REFUSED, path="documents")
     async with firm.working():
@@ -211,7 +211,7 @@ async def test_an_invoice_waits_for_its_register_to_open(firm: Firm) -> None:
     assert jobs["issue_invoice"].status is JobStatus.COMPLETED
 
 
-async def test_a_customer_who_comes_again_is_found_and_not_entered_twice(firm: Firm) -> None:
+async def test_a_returning_customer_is_not_created_twice(firm: Firm) -> None:
     # S4-25
     async with firm.working():
         for _ in range(2):
@@ -285,7 +285,7 @@ async def test_a_dry_run_sends_nothing_and_loses_nothing(
     assert len(firm.standins.mail.messages) == 3
 
 
-async def test_the_office_hears_of_it_as_soon_as_it_has_an_address(
+async def test_the_internal_mail_is_sent_once_an_address_is_set(
     firm: Firm, log: pytest.LogCaptureFixture
 ) -> None:
     # S4-30, S4-43

@@ -1,4 +1,4 @@
-"""Payments that are announced, and the links to their invoices."""
+"""Payment webhooks and signed invoice links."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The worked example as people run it, and as it is killed: in processes of its own."""
+"""The bookings example in its own processes, also when they are killed."""
 
 import asyncio
 import json
@@ -101,7 +101,7 @@ async def test_a_crash_between_sending_and_recording_sends_once_at_the_provider(
         assert len([one for one in mail.received if one.key == job.effect_key]) == 2
 
 
-def test_all_of_it_starts_with_one_command_and_shows_what_happened(
+def test_one_command_starts_everything_and_shows_the_bookings(
     variables: dict[str, str],
 ) -> None:
     # S4-08, S4-11, S4-12, S4-27, S4-29
@@ -139,7 +139,7 @@ def test_the_programs_work_one_by_one(variables: dict[str, str]) -> None:
         serving.wait(SECONDS_MAX)
 
 
-def test_who_has_not_started_daybook_is_told_so() -> None:
+def test_a_missing_daybook_is_reported() -> None:
     told = run("book", DAYBOOK_DATA_DIR="/nonexistent")
 
     assert told.returncode == 2

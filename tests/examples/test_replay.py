@@ -1,4 +1,4 @@
-"""What docs/replay.md shows is what happens."""
+"""docs/replay.md shows real output."""
 
 import re
 import subprocess
@@ -45,7 +45,7 @@ def test_ten_lines_replay_an_export(database: str, export: Path) -> None:
     assert told.stdout == f"{count} aggregates\n"
 
 
-def test_a_replay_gives_what_the_service_works_with(database: str, export: Path) -> None:
+def test_a_replay_equals_the_state_of_the_service(database: str, export: Path) -> None:
     states = replay(read_export(export))
 
     unfinished = fold_of_the_log(database)
@@ -53,7 +53,7 @@ def test_a_replay_gives_what_the_service_works_with(database: str, export: Path)
     assert replay(read_database(database)) == states
 
 
-def test_a_replay_stops_where_it_is_told(export: Path) -> None:
+def test_a_replay_stops_at_the_given_position(export: Path) -> None:
     versions = {one: state.version for one, state in replay(read_export(export), 7).items()}
 
     assert sum(versions.values()) == 7

@@ -1,4 +1,4 @@
-"""What the worked example stands on: vendors that keep their word about keys, and its settings."""
+"""Idempotency and failures of the stand-ins, and the settings of the example."""
 
 from collections.abc import AsyncIterator
 
@@ -41,7 +41,7 @@ async def test_one_key_has_one_effect(http: httpx2.AsyncClient, standins: StandI
     assert [one["key"] for one in told] == ["one"] * 4
 
 
-async def test_a_vendor_fails_as_often_and_in_the_way_it_was_told(
+async def test_a_vendor_fails_as_often_and_as_configured(
     http: httpx2.AsyncClient, standins: StandIns
 ) -> None:
     for how in ("500", "429", "400", "lost"):
@@ -68,7 +68,7 @@ def test_a_flag_is_on_only_if_it_is_true() -> None:
         assert (settings.invoicing_enabled, settings.send_emails) == (False, False)
 
 
-def test_settings_say_who_is_told_and_where_we_are() -> None:
+def test_settings_hold_recipients_and_addresses() -> None:
     # S4-30, S4-43
     settings = load({"EMAIL_ADMIN_TO": " a@example.com, ,b@example.com ", "BOOKINGS_PORT": "81"})
 

@@ -1,4 +1,4 @@
-"""The transfers of the worked example, against a till that really listens and fails."""
+"""Transfers of the bookings example, against a till that fails."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -80,7 +80,7 @@ async def test_a_till_that_does_it_and_does_not_answer_does_it_once(firm: Firm) 
     assert len(set(keys)) == 1
 
 
-async def test_what_arrives_before_its_consignment_exists_is_waited_for(firm: Firm) -> None:
+async def test_an_arrival_waits_until_its_consignment_exists(firm: Firm) -> None:
     # S1-25, D-73
     transfer_id = await order(firm)
     async with firm.office.database.connection() as connection:

@@ -1,4 +1,4 @@
-"""Checkpoints look for gaps only where there can be some, however long the log has become."""
+"""A checkpoint searches for gaps only near the end of the log, however long it is."""
 
 import asyncio
 from typing import Any

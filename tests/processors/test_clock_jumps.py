@@ -1,5 +1,6 @@
-"""The database's clock jumps beneath a living service: leases and timers last as long as they
-would have, nothing waits for a day, and the log records the jump. I-44"""
+"""The database's clock jumps under a running service: leases and timers keep their length, nothing
+waits for a day, and the log records the jump. I-44
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

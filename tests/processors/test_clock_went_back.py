@@ -1,5 +1,4 @@
-"""Rows from before the clock went back, which a service that starts afterwards finds: none of them
-waits until the clock is there again."""
+"""A service that starts after the clock went back does not wait for times of older rows."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

@@ -1,5 +1,4 @@
-"""Deadlines are over when their time has elapsed, even if the clock by which they are written has
-jumped. I-44"""
+"""Deadlines end by elapsed time, even after a jump of the clock. I-44"""
 
 from datetime import UTC, datetime, timedelta
 
@@ -76,7 +75,7 @@ def test_no_deadline_is_over_early_and_none_lasts_twice_as_long(
     assert machine.left(until, length) <= 0
 
 
-def test_a_steady_clock_is_asked_and_nothing_is_remembered() -> None:
+def test_a_steady_clock_decides_and_no_state_is_kept() -> None:
     machine = Machine()
     until = later(machine.now, 30)
     machine.monotonic += 29
@@ -97,7 +96,7 @@ def test_a_heartbeat_after_a_jump_is_judged_by_the_new_clock() -> None:
     assert machine.left(again, 30) == pytest.approx(1, abs=0.01)
 
 
-def test_a_process_that_saw_no_jump_measures_what_lasts_longer_than_it_can() -> None:
+def test_a_deadline_with_more_time_left_than_its_length_is_measured_by_elapsed_time() -> None:
     """It began after the clock had gone back by a day."""
     machine = Machine()
     until = later(machine.now, 86400 + 10)

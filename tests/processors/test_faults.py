@@ -1,7 +1,7 @@
 """The faults, scenarios and races of the source, on real processes, with the delay shortened.
 
-A process is killed outright, never asked to stop. Every one of these stories ends by itself, with
-the order complete once, not before its time, and its bot free.
+Processes are killed outright. Each story ends by itself: the order is completed once, not early,
+and its bot is idle.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ def test_killed_while_cooking_and_back_too_late_the_order_is_complete_at_once(
     assert_ended_well(database)
 
 
-def test_a_claim_whose_answer_nobody_heard_still_ends(database: str) -> None:
+def test_a_claim_whose_response_was_lost_still_ends(database: str) -> None:
     # S0-25 fault 4, S0-72
     with serving(database, delay_seconds=0.5) as server:
         order_id, bot_id = server.order(), server.bot()

@@ -1,4 +1,4 @@
-"""A worker that is not heard of loses its job, once, and the job comes to an end."""
+"""An expired lease ends the claim once, and the job is retried or dead."""
 
 import asyncio
 

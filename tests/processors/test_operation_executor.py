@@ -1,4 +1,4 @@
-"""How what was accepted is carried out: soon, together, by one, and with regard for others."""
+"""Accepted operations are executed soon, in batches, by one process, without delaying others."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -44,7 +44,7 @@ async def serving(database: str, thresholds: Thresholds) -> AsyncIterator[Servic
         yield service
 
 
-async def test_what_was_accepted_is_carried_out_when_the_bell_rings(
+async def test_an_accepted_operation_is_executed_upon_its_notification(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # S3-23: nobody has to wait for the next look.
@@ -121,7 +121,7 @@ def test_operations_stand_in_one_line_if_they_share_a_lane() -> None:
         return DueOperation(uuid7(), tuple([_message(one) for one in items]))
 
     one, two, three, four, five = due("a"), due("b"), due("c"), due("b", "a"), due("a")
-    found = operation_executor.lines([one, two, three, four, five])
+    found = operation_executor.chains([one, two, three, four, five])
     assert sorted(found, key=len) == [[three], [one, two, four, five]]
     assert [*operation_executor.parts([one] * (operation_executor.TOGETHER_MAX + 1))] == [
         [one] * operation_executor.TOGETHER_MAX,

@@ -1,4 +1,4 @@
-"""Dispatch: idle bots that claim by themselves and pending orders meet at once."""
+"""Idle bots with auto-claim get pending orders at once."""
 
 import asyncio
 from collections.abc import Iterable
@@ -119,7 +119,7 @@ async def test_a_bot_that_asks_for_itself_is_not_given_an_order(database: str) -
 
 
 @pytest.mark.parametrize(("orders_count", "bots_count"), [(5, 20), (20, 5)])
-async def test_what_is_left_over_is_not_asked_for_again_and_again(
+async def test_leftover_orders_or_bots_cause_no_further_claims(
     database: str, monkeypatch: pytest.MonkeyPatch, orders_count: int, bots_count: int
 ) -> None:
     asked: list[Command[Any]] = []

@@ -1,4 +1,4 @@
-"""Recovery: a bot that had to report and did not loses its claim, and the attempt counts."""
+"""A bot that does not report in time loses its claim, and the attempt counts."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Completions: every timer order is completed once, at its due time or as soon as can be."""
+"""Every timer order is completed once, at its due time or soon after a downtime."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -12,7 +12,7 @@ from daybook.api.runtime.service import Service
 from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.commands import ReleaseOrder
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.processors.leader import PATIENCE_SECONDS, TAKE_DUTY
+from daybook.processors.leader import STANDBY_DELAY_SECONDS, TRY_LEADER_LOCK
 from daybook.processors.order_timers import Completions
 from daybook.processors.processor import Processor, Runtime, Session, WakesOn
 from tests.support.committer import Kitchen, eventually, open_kitchen, rows
@@ -70,7 +70,7 @@ async def test_a_claim_that_is_due_before_the_one_awaited_is_not_missed(database
 
 
 # SX-03
-async def test_what_fell_due_while_nothing_ran_is_completed_by_the_next_to_start(
+async def test_orders_due_during_a_downtime_are_completed_by_the_next_process(
     database: str,
 ) -> None:
     # S0-20, S0-37, S0-71, S0-72, S0-74: nobody but the server was needed
@@ -157,7 +157,7 @@ async def test_of_several_services_one_is_on_duty(database: str) -> None:
     assert sorted(any(watcher.turns) for watcher in watchers) == [False, False, True]
 
 
-async def test_without_an_answer_to_whose_turn_it_is_nothing_is_done(own_database: str) -> None:
+async def test_a_failing_leader_lock_lets_no_processor_run(own_database: str) -> None:
     # S0-82: a lock that fails does not let everybody in
     rows(own_database, "REVOKE EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) FROM PUBLIC")
     watcher = Watching()
@@ -169,7 +169,7 @@ async def test_without_an_answer_to_whose_turn_it_is_nothing_is_done(own_databas
         await eventually(lambda: len(completed(own_database)) == 1)
 
 
-async def test_the_log_shows_when_each_claim_was_due_and_what_became_of_it(database: str) -> None:
+async def test_the_log_shows_due_time_and_outcome_of_each_claim(database: str) -> None:
     # S0-73
     async with running(database) as kitchen:
         timed = await claimed(kitchen, seconds=0.2)
@@ -201,20 +201,20 @@ async def test_when_the_service_on_duty_ends_the_other_goes_on(database: str) ->
 
 
 @pytest.mark.slow
-async def test_a_process_that_holds_the_lock_and_sleeps_holds_nobody_up_for_long(
+async def test_a_hanging_leader_delays_orders_by_the_standby_delay_at_most(
     database: str,
 ) -> None:
     # S0-85, D-05: what stands in for a lock that expires
     async with await connect(reader_conninfo(database)) as sleeper:
-        await sleeper.execute(TAKE_DUTY)
+        await sleeper.execute(TRY_LEADER_LOCK)
         async with running(database) as kitchen:
             order = await claimed(kitchen, seconds=0)
             await eventually(lambda: completed(database) == [order.id])
 
-    assert PATIENCE_SECONDS <= lateness(database)[order.id] < PATIENCE_SECONDS + 1.5
+    assert STANDBY_DELAY_SECONDS <= lateness(database)[order.id] < STANDBY_DELAY_SECONDS + 1.5
 
 
-async def test_a_lock_that_cannot_be_asked_for_is_told_of_once_and_that_it_is_back(
+async def test_an_unavailable_leader_lock_is_logged_once_and_so_is_its_return(
     database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # D-05
@@ -222,11 +222,11 @@ async def test_a_lock_that_cannot_be_asked_for_is_told_of_once_and_that_it_is_ba
     async with proxy_to(database) as proxy, running(proxy.conninfo):
         proxy.refusing = True
         proxy.drop_all()
-        await eventually(lambda: "Nobody here looks after due times" in caplog.text)
+        await eventually(lambda: "leader lock unavailable" in caplog.text)
         await asyncio.sleep(1)
-        assert caplog.text.count("Nobody here looks after due times") == 1
+        assert caplog.text.count("leader lock unavailable") == 1
         proxy.refusing = False
-        await eventually(lambda: "due times are looked after" in caplog.text)
+        await eventually(lambda: "leader lock available again" in caplog.text)
 
 
 async def test_a_lost_database_is_waited_for_in_silence(
@@ -241,7 +241,7 @@ async def test_a_lost_database_is_waited_for_in_silence(
         proxy.refusing = False
         await eventually(lambda: completed(database) == [order.id])
 
-    assert "could not do their work" not in caplog.text
+    assert "failed and is retried" not in caplog.text
 
 
 async def test_a_session_that_was_ended_by_the_server_is_opened_again(database: str) -> None:

@@ -1,4 +1,4 @@
-"""Forgetting: idempotency keys live as long as they are promised to, and not for ever."""
+"""Idempotency keys are stored for the configured days, then deleted."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Schedules run by themselves: on time, once, and after a downtime as they were told to."""
+"""Schedules fire on time and once, and after a downtime as configured."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -76,7 +76,7 @@ async def test_all_missed_runs_are_made_up_for_in_batches(database: str) -> None
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("policy", [MissedRuns.ONCE, MissedRuns.SKIP])
-async def test_missed_runs_are_not_all_made_up_for_if_nobody_wants_it(
+async def test_missed_runs_are_skipped_unless_the_schedule_asks_for_all(
     database: str, policy: MissedRuns
 ) -> None:
     due_at = await back_from_downtime(database, 3600, missed_runs=policy)

@@ -1,4 +1,4 @@
-"""Process managers share one session: none of them keeps it from the others in between."""
+"""Process managers share one session, and none blocks it between its queries."""
 
 from typing import Any
 

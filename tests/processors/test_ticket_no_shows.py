@@ -1,4 +1,4 @@
-"""A guest who was called and does not come loses the turn when the grace is over, not before."""
+"""A called guest is a no-show when the grace period is over, not before."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ def no_shows(database: str) -> list[str]:
     return [row[0] for row in rows(database, query)]
 
 
-async def test_who_does_not_come_within_the_grace_has_lost_the_turn(database: str) -> None:
+async def test_a_guest_who_does_not_come_within_the_grace_is_a_no_show(database: str) -> None:
     async with service(database) as running:
         counter = Counter(running.committer)
         await counter.open(no_show_seconds=0.5)

@@ -1,4 +1,4 @@
-"""What process managers hear: whatever they look at, and nothing that would wake them in vain."""
+"""Process managers wake on every table that they read, and on no other."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ from daybook.processors.qstash.client import QStash
 from daybook.processors.registry import all_processors
 from daybook.processors.upstreams.poller import Upstreams
 from daybook.processors.webhooks.deliveries import Deliveries
-from daybook.processors.webhooks.notifications import Announcing, Notifications
+from daybook.processors.webhooks.notifications import EnqueueNotifications, Notifications
 from daybook.processors.webhooks.webhook import Webhook
 from daybook.projections.registry import LIVE_TABLES
 from tests.support.committer import MAPPER, Kitchen, eventually
@@ -52,8 +52,8 @@ def name_of(processor: Processor) -> str:
 
 
 @pytest.mark.parametrize("processor", registered(), ids=name_of)
-def test_every_process_manager_says_what_it_hears(processor: Processor) -> None:
-    assert "hears" in {name for kind in type(processor).__mro__ for name in vars(kind)}
+def test_every_process_manager_declares_what_wakes_it(processor: Processor) -> None:
+    assert "wakes_on" in {name for kind in type(processor).__mro__ for name in vars(kind)}
     assert names_of(processor.wakes_on) <= {decider.name for decider in DECIDERS}
 
 
@@ -85,7 +85,7 @@ def tables_in(statements: list[str]) -> set[str]:
     [one for one in registered() if not isinstance(one, Notifications)],
     ids=name_of,
 )
-async def test_a_process_manager_hears_of_every_table_that_it_looks_at(
+async def test_a_process_manager_wakes_on_every_table_that_it_reads(
     processor: Processor, database: str
 ) -> None:
     async with Service(database, read_models=(), processors=()) as service:
@@ -103,12 +103,12 @@ async def test_a_process_manager_hears_of_every_table_that_it_looks_at(
     assert {KINDS[table] for table in looked_at} <= names_of(processor.wakes_on)
 
 
-def test_who_follows_the_log_hears_of_all_that_it_follows() -> None:
-    topics = MAPPER.topics_of(Announcing.kinds or ())
+def test_notifications_wake_on_every_event_that_they_follow() -> None:
+    topics = MAPPER.topics_of(EnqueueNotifications.kinds or ())
     assert MAPPER.aggregates_of(topics) <= names_of(Notifications.wakes_on)
 
 
-def test_deliveries_hear_of_all_that_makes_a_job_ready() -> None:
+def test_deliveries_wake_on_everything_that_makes_a_job_ready() -> None:
     assert names_of(Deliveries.wakes_on) >= READY_JOBS
 
 
@@ -125,7 +125,7 @@ class HearsOrders(Processor):
         return FOR_EVER_SECONDS
 
 
-async def test_who_hears_orders_looks_when_one_comes_and_not_for_jobs(
+async def test_a_processor_that_wakes_on_orders_runs_for_orders_and_not_for_jobs(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leader, "POLL_SECONDS", FOR_EVER_SECONDS)

@@ -1,4 +1,4 @@
-"""A past evening, in a database of the test's own."""
+"""A database with events and rows of every kind."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.support.rebuilds import Evening, follow
 
 @pytest.fixture(scope="module")
 def past_evening(server: str, template: str) -> Iterator[str]:
-    """Name of a database with some of everything, read models included."""
+    """Yields the name of a template database with orders and bots, read models included."""
 
     async def play(conninfo: str) -> None:
         async with open_kitchen(conninfo) as kitchen:

@@ -1,4 +1,4 @@
-"""The role for auditors reads the log and what is derived from it, and nothing else."""
+"""The auditor role reads the log and its derived tables, and nothing else."""
 
 import psycopg
 import pytest
@@ -24,7 +24,7 @@ WHERE schemaname IN ('daybook', 'daybook_past')
 
 
 @pytest.mark.parametrize("table", [*LOG, *PAST])
-def test_an_auditor_reads_what_happened_and_what_came_of_it(database: str, table: str) -> None:
+def test_an_auditor_reads_the_log_and_derived_tables(database: str, table: str) -> None:
     # SEC-08
     with psycopg.connect(database, options=AS_AUDITOR) as auditor:
         assert auditor.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)

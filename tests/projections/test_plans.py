@@ -1,5 +1,5 @@
-"""A live table that was empty when it was vacuumed is taken for empty, and plans are kept while it
-fills. A batch of a thousand that reads the whole table for each of its rows reads a million."""
+"""Query plans of batch statements. The planner takes a table that was vacuumed when empty for empty
+and keeps the plan while it fills: a batch of 1,000 rows that scans it for each reads a million."""
 
 import re
 from collections.abc import Iterator
@@ -18,28 +18,28 @@ from daybook.eventlog.postgres.connections import writer_conninfo
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.projections.orders.orders import UPDATE_ORDERS
 
-# A placeholder of the packed parameters that only writers' batches have.
+# Placeholders of packed parameters, which only batch statements have.
 PACKED = re.compile(r"%\((\w+)\)[bs]")
 
-# Statements that walk a table from its beginning, and why that is all right.
+# Statements that may scan a table, and why.
 WALKS = {
-    "PICK_READY_ORDERS": "takes the first of an index that holds what is ready, in its order",
-    "MORE_READY_ORDERS_EXIST": "ends with the first of that index",
-    "LOCK_RELATED_BOTS": "there are few bots, and they are seldom deleted",
-    "LOCK_RELATED_ORDERS": "for bots that are deleted, which is seldom",
-    "LOCK_LIMITED_QUEUES": "there are few queues",
-    "CLAIM_LIMITED": "there are few queues",
-    "CLAIM_LIMITED_LANE_HEAD": "there are few queues",
-    "FIND_READY": "there are few queues",
-    "FIND_READY_HEADS": "there are few queues",
+    "PICK_READY_ORDERS": "takes the first entries of the index of pending orders",
+    "MORE_READY_ORDERS_EXIST": "ends with the first entry of that index",
+    "LOCK_RELATED_BOTS": "bots are few and rarely deleted",
+    "LOCK_RELATED_ORDERS": "for deleted bots, which is rare",
+    "LOCK_LIMITED_QUEUES": "queues are few",
+    "CLAIM_LIMITED": "queues are few",
+    "CLAIM_LIMITED_LANE_HEAD": "queues are few",
+    "FIND_READY": "queues are few",
+    "FIND_READY_HEADS": "queues are few",
 }
 
-# Parts of statements, which stand in several.
+# Parts of statements.
 PARTS = {"SOURCES", "HEAD"}
 
 
 def statements() -> Iterator[tuple[str, str]]:
-    """Every whole statement with packed parameters."""
+    """Yields every statement with packed parameters."""
     for package in (daybook.eventlog, daybook.projections):
         for module in walk_packages(package.__path__, f"{package.__name__}."):
             yield from _statements_of(import_module(module.name))
@@ -58,7 +58,7 @@ STATEMENTS = dict(statements())
 
 @pytest.fixture
 def vacuumed(own_database: str) -> Iterator[Connection[Any]]:
-    """As writers connect, to tables that have just been found empty."""
+    """A writer's connection to tables that were just vacuumed and are empty."""
     with psycopg.connect(own_database, autocommit=True) as owner:
         owner.execute("VACUUM ANALYZE")
     with psycopg.connect(writer_conninfo(own_database), autocommit=True) as writer:
@@ -66,7 +66,7 @@ def vacuumed(own_database: str) -> Iterator[Connection[Any]]:
 
 
 def whole_scans(writer: Connection[Any], query: str) -> list[str]:
-    """The tables that the kept plan of a statement reads from end to end."""
+    """Returns the tables that the generic plan of a statement scans."""
     names = list(dict.fromkeys(PACKED.findall(query)))
     numbered = PACKED.sub(lambda found: f"${names.index(found[1]) + 1}", query)
     writer.execute(f"PREPARE asked AS {numbered}".encode())
@@ -90,7 +90,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(child)
 
 
-def test_no_batch_reads_a_whole_table_however_empty_it_was_when_it_was_vacuumed(
+def test_no_batch_statement_scans_a_table_that_was_vacuumed_when_empty(
     vacuumed: Connection[Any],
 ) -> None:
     assert len(STATEMENTS) > 60
@@ -102,12 +102,12 @@ def test_no_batch_reads_a_whole_table_however_empty_it_was_when_it_was_vacuumed(
     assert scans == {}
 
 
-def test_what_is_said_to_walk_does_walk(vacuumed: Connection[Any]) -> None:
+def test_listed_exceptions_do_scan(vacuumed: Connection[Any]) -> None:
     assert [name for name in WALKS if not whole_scans(vacuumed, STATEMENTS[name])] == []
 
 
 def test_an_update_by_equality_would_read_the_whole_table(vacuumed: Connection[Any]) -> None:
-    # This is what the others would not find if it were not so.
+    # Proves that `whole_scans` finds such a plan.
     naive = UPDATE_ORDERS.replace(equals_by_key_lookup("orders.id", "new.id"), "orders.id = new.id")
     assert naive != UPDATE_ORDERS
     assert whole_scans(vacuumed, naive) == ["Index Scan on orders"]

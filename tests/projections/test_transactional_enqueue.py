@@ -1,4 +1,4 @@
-"""A job that is created in the caller's own transaction shares its fate."""
+"""A job enqueued in the caller's transaction commits or rolls back with it."""
 
 import asyncio
 from typing import Any
@@ -26,14 +26,14 @@ def origin() -> Origin:
     return Origin(command_id=uuid7(), actor="booking")
 
 
-def test_a_booking_and_its_jobs_are_there_together(own_database: str) -> None:
+def test_a_booking_and_its_jobs_commit_together(own_database: str) -> None:
     # S4-11, D-65
     rows(own_database, BOOK)
     with psycopg.connect(own_database) as connection:
         connection.execute("INSERT INTO bookings VALUES (1)")
         jobs = [new_job(type_=t, subject="1", payload=raw("{}")) for t in ("a", "b", "c")]
         assert all(one.is_new for one in enqueue(connection, jobs, origin()))
-        # The caller's own names still mean the caller's own tables.
+        # The caller's search_path is restored.
         connection.execute("INSERT INTO bookings VALUES (2)")
     assert rows(own_database, "SELECT count(*) FROM jobs") == [(3,)]
     assert live_rows(own_database) == fold_of_the_log(own_database)
@@ -55,7 +55,7 @@ async def test_it_works_on_an_async_connection_and_the_job_runs(database: str) -
         assert bytes(job.payload) == b'{"n":1}'
 
 
-async def test_a_unique_key_is_kept_whoever_is_quicker(database: str) -> None:
+async def test_concurrent_enqueues_of_a_unique_key_create_one_job(database: str) -> None:
     def book(_: Any) -> bool:
         with psycopg.connect(database) as connection:
             ((one),) = enqueue(connection, [new_job(unique_key="k")], origin())
@@ -73,13 +73,13 @@ async def test_a_unique_key_is_kept_whoever_is_quicker(database: str) -> None:
     assert rows(database, "SELECT count(*) FROM jobs") == [(1,)]
 
 
-def test_a_caller_with_rows_of_another_shape_is_served_too(database: str) -> None:
+def test_enqueue_works_with_any_row_factory(database: str) -> None:
     with psycopg.connect(owner_conninfo(database), row_factory=psycopg.rows.dict_row) as connection:
         ((one),) = enqueue(connection, [new_job()], origin())
         assert one.job.number == 1
 
 
-def test_what_users_import_says_what_a_job_is_and_refuses_nonsense(database: str) -> None:
+def test_the_public_enqueue_returns_a_job_and_refuses_invalid_values(database: str) -> None:
     with psycopg.connect(database) as connection:
         first = daybook.enqueue(
             connection, queue="email", type="send", payload={"to": "a"}, unique_key="k"
@@ -92,7 +92,7 @@ def test_what_users_import_says_what_a_job_is_and_refuses_nonsense(database: str
     assert rows(database, query) == [("enqueue", {"to": "a"})]
 
 
-async def test_a_dead_job_is_started_over_in_the_callers_transaction(database: str) -> None:
+async def test_a_dead_job_is_restarted_in_the_callers_transaction(database: str) -> None:
     # S4-05, D-62, I-22, I-26
     def again(**fields: Any) -> UUID:
         with psycopg.connect(database) as connection:
@@ -106,7 +106,7 @@ async def test_a_dead_job_is_started_over_in_the_callers_transaction(database: s
         await workshop.finish(job, Outcome.FAIL, error="broken")
         assert again() == job_id
         assert await workshop.claim() == []
-        # Of four callers at the same time, only one starts it over.
+        # Of four concurrent callers, one restarts it.
         asked = [asyncio.to_thread(again, on_dead="restart") for _ in range(4)]
         assert {*await asyncio.gather(*asked)} == {job_id}
         assert rows(database, "SELECT count(*) FROM log WHERE topic = 'job.requeued'") == [(1,)]
@@ -115,8 +115,8 @@ async def test_a_dead_job_is_started_over_in_the_callers_transaction(database: s
     assert live_rows(database) == fold_of_the_log(database)
 
 
-def test_what_is_enqueued_is_flushed_whatever_the_caller_is_used_to(database: str) -> None:
-    """A job that is seen and then lost with a crash would leave its position to another event."""
+def test_enqueue_flushes_at_commit_with_synchronous_commit_off(database: str) -> None:
+    """A job seen and then lost in a crash would leave its position to another event."""
     for usual, used in (("off", "on"), ("on", "on"), ("local", "local")):
         with psycopg.connect(database, options=f"-c synchronous_commit={usual}") as connection:
             daybook.enqueue(connection, queue="email", type="send")

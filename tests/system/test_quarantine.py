@@ -15,8 +15,8 @@ from daybook.api.runtime.service import Service
 from daybook.audit.invariant import Case, Verdict
 from daybook.audit.replayed_state import ReplayedState
 from daybook.audit.runner import check
+from daybook.audit.service_database import DerivedTables
 from daybook.audit.service_database import ServiceDatabase as AuditedService
-from daybook.audit.service_database import StoredTable
 from daybook.cli.audit import derive_anew
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.reading.epochs import LogPosition
@@ -79,17 +79,17 @@ async def findings(conninfo: str) -> dict[str, Finding]:
 def audit(conninfo: str) -> tuple[dict[str, str], ReplayedState]:
     """The invariants that are violated, with the reason of each."""
     reader = reader_conninfo(conninfo)
-    kept = StoredTable(
+    stored = DerivedTables(
         tables=LIVE_TABLES,
         written_models=WRITTEN_MODELS,
         read_models=READ_MODELS,
         derive=partial(derive_anew, reader),
     )
-    with closing(AuditedService(reader, kept)) as service:
-        world = ReplayedState()
-        found = check(service, Case(world=world, service=service))
+    with closing(AuditedService(reader, stored)) as service:
+        replay = ReplayedState()
+        found = check(service, Case(replay=replay, service=service))
     wrong = [one for one in found if one.verdict is Verdict.INVALID]
-    return {one.id: one.violation.reason for one in wrong if one.violation}, world
+    return {one.id: one.violation.reason for one in wrong if one.violation}, replay
 
 
 async def poisoned(api: Api, conninfo: str) -> set[UUID]:
@@ -163,9 +163,9 @@ async def test_an_operator_sets_it_aside_with_a_reason(own_database: str) -> Non
     off = {"processors"}  # No service runs any more.
     assert {name for name, one in told.items() if one.health is Health.BAD} <= off, told
     assert "written by version 0.1" in told["quarantine"].sentence
-    wrong, world = audit(own_database)
+    wrong, replay = audit(own_database)
     assert not wrong
-    assert world.set_aside.keys() == {one.int for one in bad}
+    assert replay.set_aside.keys() == {one.int for one in bad}
     compared = await verify(own_database)
     assert [name for name, one in compared.items() if not one.is_equal] == []
 

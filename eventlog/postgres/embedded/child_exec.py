@@ -1,9 +1,8 @@
-"""Run as a program, never imported: becomes another program that dies with its parent.
+"""A program, never imported, that executes another program which dies with its parent.
 
-It exists because the two things it does must happen in the child, after the fork: to give
-up root, and to ask the kernel for a signal when the parent dies. Doing them in Python code
-between fork and exec of a process with threads can deadlock, so a fresh interpreter does
-them and then replaces itself. It uses the standard library only and starts in about 30 ms.
+Dropping root and requesting a parent-death signal must happen in the child after fork, where Python
+code of a threaded process can deadlock. So a fresh interpreter does it and then replaces itself. It
+uses the standard library only and starts in about 30 ms.
 """
 
 import ctypes
@@ -14,19 +13,19 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
-def become(order: dict[str, object]) -> None:
-    uid, gid = order["uid"], order["gid"]
+def become(request: dict[str, object]) -> None:
+    uid, gid = request["uid"], request["gid"]
     if isinstance(uid, int) and isinstance(gid, int):
         os.setgroups([])
         os.setgid(gid)
         os.setuid(uid)
-    # Only after the change of user, because the kernel forgets the signal with it.
+    # After the change of user, which resets the signal.
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, order["signal"])
-    # The parent may have died before the kernel knew that we care.
-    if os.getppid() != order["parent"]:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, request["signal"])
+    # The parent may have died before prctl took effect.
+    if os.getppid() != request["parent"]:
         sys.exit("the supervisor died before PostgreSQL started")
-    argv, environment = order["argv"], order["environment"]
+    argv, environment = request["argv"], request["environment"]
     assert isinstance(argv, list)
     assert isinstance(environment, dict)
     try:

@@ -1,10 +1,10 @@
-"""The data directory of the embedded PostgreSQL: its layout, its lock, its making.
+"""The data directory of the embedded PostgreSQL: layout, lock and creation.
 
-pgdata/        the cluster itself
-run/           the Unix socket, for nobody but the server's user
-postgres.log   what the server says, at most 10 MB of it
-daybook.lock   held by the one process that looks after the server
-pgbin-*/       copied binaries, only when root has to
+pgdata/        the cluster
+run/           the Unix socket, accessible to the server's user only
+postgres.log   the server's log, at most 10 MB
+daybook.lock   locked by the process that supervises the server
+pgbin-*/       copied binaries, only when run as root
 """
 
 import errno
@@ -27,29 +27,28 @@ from daybook.eventlog.postgres.embedded.os_account import (
     check_reachable,
     make_private_directory,
     name_of_user,
-    run_tied,
+    run_child,
 )
 
 if sys.platform != "win32":
     import fcntl
 
-# The shortest of the limits of our systems, macOS's, less its closing zero byte.
+# The limit of macOS, the smallest of the supported systems, without the closing NUL byte.
 SOCKET_PATH_BYTES_MAX = 103
 SOCKET_NAME = ".s.PGSQL.65535"
 
 LOG_BYTES_MAX = 10_000_000
 LOG_BYTES_KEPT = 1_000_000
-# What the system and PostgreSQL say when the disk is full, the last after half a page was written.
+# Messages of the system and of PostgreSQL for a full disk; the last follows a partial write.
 DISK_FULL = ("No space left on device", "Disk quota exceeded", "Check free disk space")
 DISK_FREE_BYTES_MIN = 1_000_000
 LOCK_SECONDS_MAX = 2.0
 REMOVE_SECONDS_MAX = 10.0
 
-# Nobody but the server's user reaches the socket, and TCP is off, so trusting whoever reaches
-# it gives nothing away, and there is no password to keep.
+# "trust" is safe: only the server's user can access the socket, and TCP is off.
 INITDB_OPTIONS = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "-k")
-# The same order of text everywhere, whatever the machine's language; not every system has the
-# first. Plain C sorts alike and knows letter case for ASCII only.
+# Sort text alike on all machines. Not every system has C.UTF-8; plain C sorts the same and has
+# letter case for ASCII only.
 INITDB_LOCALES = ("--locale=C.UTF-8", "--no-locale")
 
 
@@ -66,10 +65,8 @@ class DataDirectory:
         return self.path / "postgres.log"
 
     def socket_directory(self) -> Path:
-        """`run`, or a short name under the temporary directory where `run` cannot be used.
-
-        The path of a Unix socket has a limit, and libpq takes a comma for the end of a host.
-        """
+        """Returns `run`, or a short path in the temporary directory if the path is too long for a
+        Unix socket or has a comma, which libpq takes for the end of a host."""
         run_directory = self.path / "run"
         length = len(os.fsencode(run_directory / SOCKET_NAME))
         if length <= SOCKET_PATH_BYTES_MAX and "," not in str(run_directory):
@@ -78,7 +75,6 @@ class DataDirectory:
         return Path(tempfile.gettempdir(), f"daybook-{digest[:16]}")
 
     def remove_short_socket_directory(self) -> None:
-        """Leave nothing behind in the temporary directory, once the server is gone."""
         directory = self.socket_directory()
         if directory.parent != self.path:
             with suppress(OSError):
@@ -87,9 +83,9 @@ class DataDirectory:
     def full(self) -> DiskFullSetupError:
         return DiskFullSetupError(f"The disk that holds {self.path}")
 
-    def was_full(self, words: str) -> bool:
-        """Whether these words mean a full disk, or it is so full that there are no words."""
-        if any(sign in words for sign in DISK_FULL):
+    def was_full(self, output: str) -> bool:
+        """Whether the output reports a full disk, or the disk is too full for any output."""
+        if any(message in output for message in DISK_FULL):
             return True
         try:
             return shutil.disk_usage(self.path).free < DISK_FREE_BYTES_MIN
@@ -98,34 +94,31 @@ class DataDirectory:
 
 
 @contextmanager
-def clear_sentences(home: DataDirectory) -> Iterator[None]:
-    """Turn what the operating system refuses into a sentence for the user."""
+def as_setup_errors(home: DataDirectory) -> Iterator[None]:
+    """Turns errors of the operating system into SetupErrors with a remedy."""
     try:
         yield
     except OSError as error:
-        place = error.filename or home.path
+        path = error.filename or home.path
         if home.was_full(str(error)):
             raise home.full() from error
+        message = f"{path} cannot be used ({error.strerror or error}): choose another --data-dir."
         if error.errno in (errno.EACCES, errno.EPERM):
             user = name_of_user(os.geteuid())
-            sentence = (
-                f"User {user} may not use {place}: give {user} the right to read and write "
+            message = (
+                f"User {user} may not use {path}: give {user} the right to read and write "
                 f"{home.path}, or choose another --data-dir."
             )
-        else:
-            sentence = (
-                f"{place} cannot be used ({error.strerror or error}): choose another --data-dir."
-            )
-        raise SetupError(sentence) from error
+        raise SetupError(message) from error
     except subprocess.TimeoutExpired as error:
         raise SetupError(
-            f"A program of PostgreSQL has not finished in {error.timeout:.0f} seconds: look at "
-            f"the load of the machine and at the disk that holds {home.path}."
+            f"A program of PostgreSQL has not finished in {error.timeout:.0f} seconds: check the "
+            f"load of the machine and the disk that holds {home.path}."
         ) from error
 
 
 def make_data_directory(path: Path) -> None:
-    """Make the directory and its missing parents; as root so that the server's user gets in."""
+    """Creates the directory and its parents; as root, accessible to the server's user."""
     missing = [directory for directory in (path, *path.parents) if not directory.exists()]
     for directory in reversed(missing):
         directory.mkdir(exist_ok=True)
@@ -134,10 +127,7 @@ def make_data_directory(path: Path) -> None:
 
 
 def take_lock(home: DataDirectory) -> int:
-    """Be the one who looks after this data directory, until the returned file is closed.
-
-    The kernel lets go of the lock when we die, however we die.
-    """
+    """Locks the data directory until the returned file is closed or this process dies."""
     opened = os.open(home.path / "daybook.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         if not _locked(opened):
@@ -155,7 +145,7 @@ def take_lock(home: DataDirectory) -> int:
 
 
 def _locked(opened: int) -> bool:
-    """Try for a little while: one who was just killed may need a moment to be gone."""
+    """Retries for LOCK_SECONDS_MAX, because a killed process may take a moment to disappear."""
     until = time.monotonic() + LOCK_SECONDS_MAX
     while True:
         try:
@@ -176,24 +166,18 @@ def make_socket_directory(home: DataDirectory, account: Account | None) -> Path:
 
 
 def make_cluster(home: DataDirectory, binaries: Binaries, account: Account | None) -> None:
-    """Make the cluster under another name first, so that `pgdata` is whole or not there."""
+    """Creates the cluster under another name first, so that `pgdata` is complete or absent."""
     fresh = home.path / "pgdata.new"
+    initdb = binaries.bindir / "initdb"
     try:
         for locale in INITDB_LOCALES:
             _remove_tree(fresh)
             make_private_directory(fresh, account)
-            initdb: list[str | Path] = [
-                binaries.bindir / "initdb",
-                "-D",
-                fresh,
-                locale,
-                *INITDB_OPTIONS,
-            ]
-            made, output = run_tied(initdb, account)
-            if made or "invalid locale" not in output:
+            is_made, output = run_child([initdb, "-D", fresh, locale, *INITDB_OPTIONS], account)
+            if is_made or "invalid locale" not in output:
                 break
-        if not made:
-            raise _why_not_made(output, home)
+        if not is_made:
+            raise _initdb_error(output, home)
         fresh.rename(home.pgdata)
     except BaseException:
         _remove_tree(fresh)
@@ -202,11 +186,11 @@ def make_cluster(home: DataDirectory, binaries: Binaries, account: Account | Non
 
 
 def remove_leftovers(home: DataDirectory) -> None:
-    """What an initdb that was killed has left."""
+    """Removes the cluster of an initdb that was killed."""
     _remove_tree(home.path / "pgdata.new")
 
 
-def _why_not_made(output: str, home: DataDirectory) -> SetupError:
+def _initdb_error(output: str, home: DataDirectory) -> SetupError:
     if home.was_full(output):
         return home.full()
     errors = [line for line in output.splitlines() if "error:" in line or "FATAL:" in line]
@@ -218,7 +202,7 @@ def _why_not_made(output: str, home: DataDirectory) -> SetupError:
 
 
 def _remove_tree(top: Path) -> None:
-    """Remove it for good; a dying initdb may still be writing into it for a moment."""
+    """Retries, because a dying initdb may still write into the tree."""
     until = time.monotonic() + REMOVE_SECONDS_MAX
     while os.path.lexists(top):
         try:
@@ -242,11 +226,8 @@ def open_log(home: DataDirectory) -> int:
 
 
 def bound_log(log: int) -> None:
-    """Keep only the end of a log that has grown too long.
-
-    The server has the file open to append, so it is shortened in place; what it writes in that
-    moment is lost, which a log can bear.
-    """
+    """Truncates a long log to its end, in place, because the server appends to the open file; lines
+    written at that moment are lost."""
     size = os.fstat(log).st_size
     if size > LOG_BYTES_MAX:
         end = os.pread(log, LOG_BYTES_KEPT, size - LOG_BYTES_KEPT)

@@ -1,7 +1,7 @@
-"""As whom PostgreSQL's programs run, and how they are run.
+"""Runs PostgreSQL's programs under a suitable account.
 
-PostgreSQL refuses to work as root. When Daybook is root, it lends its server another account
-that exists already; nothing is added to the system and no home directory is touched.
+PostgreSQL refuses to run as root. When Daybook is root, its server runs under another existing
+account; no account is added and no home directory changed.
 """
 
 import json
@@ -23,11 +23,11 @@ if sys.platform != "win32":
 
 ACCOUNTS_WHEN_ROOT = ("postgres", "nobody")
 
-# PostgreSQL's programs get this environment and nothing of ours: PGDATA, PGPORT or LC_ALL of
-# the caller cannot change what runs, and messages are in the English that we look for.
+# The whole environment of PostgreSQL's programs: the caller's PGDATA or PGPORT has no effect, and
+# messages are in English, because they are searched.
 ENVIRONMENT: Mapping[str, str] = {"LC_ALL": "C", "TZ": "UTC"}
 
-# Prints the first of its arguments that this user cannot enter.
+# Prints the first argument that the user cannot enter.
 FIND_UNREACHABLE = 'for path do test -x "$path" || { printf %s "$path"; exit; }; done'
 
 PROGRAM_SECONDS_MAX = 300
@@ -35,7 +35,7 @@ PROGRAM_SECONDS_MAX = 300
 
 @dataclass(frozen=True)
 class Account:
-    """A user without privileges that runs PostgreSQL for root."""
+    """An unprivileged user that runs PostgreSQL for root."""
 
     name: str
     uid: int
@@ -50,10 +50,7 @@ def name_of_user(uid: int) -> str:
 
 
 def account_for(data_dir: Path, pgdata: Path) -> Account | None:
-    """The account for the server, or None: as we are, because we are not root.
-
-    Who owns the data already goes on owning it.
-    """
+    """Returns the account for the server, preferably the data's owner; None if not root."""
     if os.geteuid() != 0:
         return None
     owners = [path.stat().st_uid for path in (pgdata, data_dir) if path.exists()]
@@ -70,7 +67,7 @@ def account_for(data_dir: Path, pgdata: Path) -> Account | None:
 
 
 def check_reachable(directory: Path, account: Account) -> None:
-    """The account must be able to walk down to the directory, as far as that exists already."""
+    """Raises SetupError if the account cannot enter the existing part of the path."""
     existing = [path for path in (*reversed(directory.parents), directory) if path.exists()]
     command = ["/bin/sh", "-c", FIND_UNREACHABLE, "sh", *map(str, existing)]
     unreachable = run(command, account).stdout
@@ -82,10 +79,8 @@ def check_reachable(directory: Path, account: Account) -> None:
 
 
 def make_private_directory(path: Path, account: Account | None) -> None:
-    """Make a directory that only the server's user may enter, or check that it is one.
-
-    Works on the opened directory, so that nobody can put a link in its place meanwhile.
-    """
+    """Creates or checks a directory that only the server's user may enter. It works on the opened
+    directory, which cannot be replaced by a symlink meanwhile."""
     if not path.is_symlink():
         path.mkdir(mode=0o700, exist_ok=True)
     user = account.uid if account else os.geteuid()
@@ -109,7 +104,7 @@ def make_private_directory(path: Path, account: Account | None) -> None:
 
 
 def own_tree(top: Path, account: Account) -> None:
-    """Hand a tree that belongs to root to the account; links in it are not followed."""
+    """Changes the owner of a tree without following symlinks."""
     os.chown(top, account.uid, account.gid, follow_symlinks=False)
     for directory, directories, files in os.walk(top):
         for name in directories + files:
@@ -121,7 +116,7 @@ def run(
     account: Account | None,
     environment: Mapping[str, str] | None = ENVIRONMENT,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a short program to its end as the account; stdout holds all that it said."""
+    """Runs a short program as the account; stdout includes stderr."""
     return subprocess.run(
         argv,
         cwd="/",
@@ -139,25 +134,23 @@ def run(
     )
 
 
-def run_tied(argv: Sequence[str | Path], account: Account | None) -> tuple[bool, str]:
-    """Run a program that must not outlive us; says whether it went well, and what it said."""
-    # Our own interpreter may need our environment to start; the program gets the bare one.
-    ended = run(tied(argv, account, signal=signals.SIGKILL), None, environment=None)
+def run_child(argv: Sequence[str | Path], account: Account | None) -> tuple[bool, str]:
+    """Runs a program that must not outlive this process; returns its success and its output."""
+    # The Python interpreter may need the full environment; the program gets only ENVIRONMENT.
+    ended = run(child_command(argv, account, signal=signals.SIGKILL), None, environment=None)
     return ended.returncode == 0, ended.stdout
 
 
-def tied(
+def child_command(
     argv: Sequence[str | Path],
     account: Account | None,
     *,
     signal: signals.Signals,
     environment: Mapping[str, str] = ENVIRONMENT,
 ) -> list[str]:
-    """The command that runs `argv` as the account and gets `signal` when the caller dies.
-
-    On Linux "the caller" is the thread that starts it, not the process.
-    """
-    order = {
+    """Returns a command that runs `argv` as the account and gets `signal` when its parent dies: on
+    Linux the thread that started it, not the process."""
+    request = {
         "argv": [str(word) for word in argv],
         "environment": dict(environment),
         "parent": os.getpid(),
@@ -166,4 +159,4 @@ def tied(
         "gid": account.gid if account else None,
     }
     program = Path(__file__).with_name("child_exec.py")
-    return [sys.executable, "-I", "-S", str(program), json.dumps(order)]
+    return [sys.executable, "-I", "-S", str(program), json.dumps(request)]

@@ -1,4 +1,4 @@
-"""The server process itself: how it is started, found, ended, and what its last words mean."""
+"""The server process: start, discovery, shutdown, and diagnosis of its log."""
 
 import os
 import re
@@ -15,13 +15,13 @@ from psycopg.conninfo import make_conninfo
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.embedded.binaries import Binaries
 from daybook.eventlog.postgres.embedded.data_directory import DataDirectory
-from daybook.eventlog.postgres.embedded.os_account import ENVIRONMENT, Account, run, tied
+from daybook.eventlog.postgres.embedded.os_account import ENVIRONMENT, Account, child_command, run
 
 DATABASE = "daybook"
 SUPERUSER = "postgres"
 
 DEFAULT_SETTINGS: Mapping[str, str] = {
-    # What was acknowledged survives the loss of power, not only of the process.
+    # Acknowledged commits survive a power failure.
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",
@@ -30,19 +30,18 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "max_connections": "100",
     "shared_buffers": "128MB",
     "max_wal_size": "2GB",
-    # What it would save is written once and soon forgotten; to compress the pages of a long queue,
-    # by the one method that this build knows, took half of the server's time.
+    # With a long queue, compression by this build's only method took half of the server's time.
     "wal_compression": "off",
     "autovacuum": "on",
-    # What goes through a queue leaves dead rows behind, ten thousand a second when it is busy.
-    # Looked after once a minute, as usual, live tables grew a hundredfold and did half as much.
+    # A busy queue leaves 10,000 dead rows a second. With the default of one minute, live tables
+    # grew 100-fold and throughput halved.
     "autovacuum_naptime": "5s",
-    # One process less: nobody subscribes to another server here.
+    # Saves one process; this server has no subscriptions.
     "max_logical_replication_workers": "0",
-    # Short statements gain nothing from being compiled.
+    # Short statements gain nothing from compilation.
     "jit": "off",
     "timezone": "UTC",
-    # Errors of statements go to the client, who reports them; here they would only be bulk.
+    # The client reports errors of statements.
     "log_min_messages": "log",
     "log_min_error_statement": "panic",
     "log_checkpoints": "off",
@@ -50,10 +49,10 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "lc_messages": "C",
     "cluster_name": "daybook",
 }
-# From PostgreSQL 18 on. Three input workers more cost memory, and measured no faster here.
+# From PostgreSQL 18 on. The default's three I/O workers cost memory and were no faster.
 DEFAULT_SETTINGS_FROM_18: Mapping[str, str] = {"io_method": "sync"}
 
-# Values for everything else that libpq would take from PGHOSTADDR, PGOPTIONS and the like.
+# Overrides settings that libpq would take from PGHOSTADDR, PGOPTIONS and the like.
 CONNINFO_FIXED: Mapping[str, str] = {
     "hostaddr": "",
     "options": "",
@@ -62,10 +61,10 @@ CONNINFO_FIXED: Mapping[str, str] = {
     "target_session_attrs": "any",
 }
 
-# Said by a server that starts while the one before it, or its children, are not quite gone.
+# Messages of a server that starts before the previous one and its children have ended.
 LINGERING = ("already exists", "still in use", "Address already in use")
 
-# Why a server gave up. What it answers to clients meanwhile is not the reason.
+# The reason why a server stopped, other than its replies to clients.
 CAUSE = re.compile(r"(?:FATAL|PANIC): +(?!the database system is )(.+)")
 
 ORPHAN_SECONDS_MAX = 30.0
@@ -75,7 +74,7 @@ IMMEDIATE_SHUTDOWN_SECONDS_MAX = 10.0
 
 @dataclass(frozen=True)
 class Postmaster:
-    """What postmaster.pid says; a server that was killed leaves it behind."""
+    """The content of postmaster.pid, which a killed server leaves behind."""
 
     pid: int
     port: str
@@ -99,15 +98,15 @@ def read_postmaster(pgdata: Path) -> Postmaster | None:
         return None
     lines = text.split("\n")
     lines += [""] * (8 - len(lines))
-    # A single-user server writes a negative number. A file that is just being written is short.
+    # A single-user server writes a negative number; a file that is being written is short.
     if not lines[0].isdigit():
         return None
     return Postmaster(int(lines[0]), lines[3], lines[4], lines[7].strip())
 
 
 def serves(pid: int, pgdata: Path) -> bool:
-    """Whether this process is a server of this data directory: a number that was left behind may
-    be anybody's by now, above all in a container, where the same few numbers come back."""
+    """Whether the process is a server of this data directory. A stale pid may belong to another
+    process, above all in a container, where pids repeat."""
     return f" -D {pgdata} " in _command_line(pid)
 
 
@@ -115,14 +114,14 @@ def _command_line(pid: int) -> str:
     if sys.platform != "linux":
         return run(["/bin/ps", "-ww", "-o", "command=", "-p", str(pid)], None).stdout
     try:
-        # Empty for a process that has ended and that nobody has waited for.
+        # Empty for a zombie process.
         return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "))
     except OSError:
         return ""
 
 
 def stop_orphan(pgdata: Path) -> bool:
-    """End a server whose supervisor is gone. Only the holder of the lock may call this."""
+    """Stops a server without supervisor; the caller must have the lock of the directory."""
     found = read_postmaster(pgdata)
     if found is None or not serves(found.pid, pgdata):
         return False
@@ -143,7 +142,7 @@ def stop_orphan(pgdata: Path) -> bool:
 
 
 def stop_process(process: subprocess.Popen[bytes]) -> None:
-    """Fast shutdown: ends the sessions and writes everything down; harder only if that hangs."""
+    """Fast shutdown; immediate shutdown or SIGKILL only if that hangs."""
     limits = {
         signal.SIGINT: FAST_SHUTDOWN_SECONDS_MAX,
         signal.SIGQUIT: IMMEDIATE_SHUTDOWN_SECONDS_MAX,
@@ -161,8 +160,6 @@ def stop_process(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything that is needed to start the server, once more and once more."""
-
     home: DataDirectory
     binaries: Binaries
     account: Account | None
@@ -170,15 +167,15 @@ class Launch:
     settings: Mapping[str, str]
 
     def spawn(self, log: int) -> subprocess.Popen[bytes]:
-        """Start the server, tied to the thread that calls this."""
-        environment = self._disown_leftovers()
+        """Starts the server, which stops when the calling thread ends."""
+        argv, environment = self._argv(), self._ignore_stale_pid()
         return subprocess.Popen(
-            tied(self._argv(), self.account, signal=signal.SIGINT, environment=environment),
+            child_command(argv, self.account, signal=signal.SIGINT, environment=environment),
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            # Ctrl-C in the terminal is for us: the server stops when we have finished with it.
+            # Ctrl-C in the terminal must not reach the server before this process has stopped.
             start_new_session=True,
         )
 
@@ -195,32 +192,29 @@ class Launch:
             argv += ["-c", f"{name}={value}"]
         return argv
 
-    def _disown_leftovers(self) -> Mapping[str, str]:
-        """PostgreSQL does not start while a process lives that its own lock files name.
-
-        If we know that process to be dead, though nobody has buried it, or somebody else's, then
-        the socket may go, and of postmaster.pid we say in the environment, as pg_ctl does for
-        itself, that this number does not count. The file stays: it leads PostgreSQL to the shared
-        memory by which it makes sure that no old child of its own is at work on the data.
-        """
-        left = read_postmaster(self.home.pgdata)
-        if left is None or serves(left.pid, self.home.pgdata):
+    def _ignore_stale_pid(self) -> Mapping[str, str]:
+        """PostgreSQL does not start while the process named in its lock files exists. If that is a
+        zombie or an unrelated process, this removes the socket and returns an environment that
+        makes PostgreSQL ignore the pid, as pg_ctl does. postmaster.pid stays, because it leads to
+        the shared memory that shows whether old child processes still use the data."""
+        stale = read_postmaster(self.home.pgdata)
+        if stale is None or serves(stale.pid, self.home.pgdata):
             return ENVIRONMENT
-        for leftover in self.socket_directory.glob(".s.PGSQL.*"):
-            leftover.unlink(missing_ok=True)
-        return {**ENVIRONMENT, "PG_GRANDPARENT_PID": str(left.pid)}
+        for path in self.socket_directory.glob(".s.PGSQL.*"):
+            path.unlink(missing_ok=True)
+        return {**ENVIRONMENT, "PG_GRANDPARENT_PID": str(stale.pid)}
 
 
-def lingers(words: str) -> bool:
-    return any(sign in words for sign in LINGERING)
+def is_lingering(output: str) -> bool:
+    return any(message in output for message in LINGERING)
 
 
-def why_not_started(words: str, home: DataDirectory) -> SetupError:
-    """One sentence from what the server wrote before it ended."""
-    if home.was_full(words):
+def start_error(output: str, home: DataDirectory) -> SetupError:
+    """Builds the error from the log of a server that did not start."""
+    if home.was_full(output):
         return home.full()
-    causes = [found[1] for found in CAUSE.finditer(words)]
-    lines = causes or words.splitlines()[-1:] or ["it gave no reason"]
+    causes = [found[1] for found in CAUSE.finditer(output)]
+    lines = causes or output.splitlines()[-1:] or ["it gave no reason"]
     return SetupError(
         f"PostgreSQL does not start on {home.pgdata} ({lines[0].strip()}): "
         f"read {home.log}, and remove the cause."

@@ -13,30 +13,27 @@ from daybook.eventlog.postgres.embedded.data_directory import bound_log, open_lo
 from daybook.eventlog.postgres.embedded.postmaster import (
     Launch,
     Postmaster,
-    lingers,
+    is_lingering,
     read_postmaster,
+    start_error,
     stop_process,
-    why_not_started,
 )
 
 LINGER_SECONDS_MAX = 30.0
-# Replaying the write-ahead log after a crash takes as long as it takes; this is a last limit.
+# A last limit: replaying the write-ahead log after a crash can take long.
 READY_SECONDS_MAX = 600.0
 POLL_SECONDS = 0.01
 RETRY_SECONDS_MIN = 0.1
 RETRY_SECONDS_MAX = 1.0
-# A server that ends sooner than this has a lasting trouble, and is not hurried.
+# A server that ran for a shorter time is restarted with backoff.
 STEADY_SECONDS = 10.0
 LOG_CHECK_SECONDS = 60.0
-LAST_WORDS_BYTES_MAX = 4_000
+OUTPUT_BYTES_MAX = 4_000
 
 
-class Watch:
-    """The thread that starts the server and starts it again whenever it ends by itself.
-
-    One thread does all the starting and lives until the end, because the kernel ties the server
-    to the thread that started it: a shorter life would take the server along.
-    """
+class Supervisor:
+    """Starts the server, and restarts it when it ends by itself. One thread does so until the end,
+    because the kernel stops the server together with the thread that started it."""
 
     def __init__(self, launch: Launch, say: Callable[[str], None]) -> None:
         self._launch = launch
@@ -45,12 +42,12 @@ class Watch:
         self._log = open_log(self._home)
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
-        # Guards the moment between "are we stopping?" and "there is a process to stop".
+        # Makes checking `_stopping` and setting `_process` atomic.
         self._spawning = threading.Lock()
-        # What came of each attempt, until the first that worked: the server or its last words.
+        # Results of start attempts until the first success: the server, or the output of a failure.
         self._outcomes: SimpleQueue[Postmaster | str] = SimpleQueue()
         self._started = False
-        self._told = False
+        self._has_reported = False
         self._thread = threading.Thread(target=self._run, name="postgres-watch", daemon=True)
 
     def start(self) -> Postmaster:
@@ -66,8 +63,8 @@ class Watch:
                 ) from None
             if isinstance(outcome, Postmaster):
                 return outcome
-            if not lingers(outcome) or time.monotonic() > lingering_until:
-                raise why_not_started(outcome, self._home)
+            if not is_lingering(outcome) or time.monotonic() > lingering_until:
+                raise start_error(outcome, self._home)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -89,26 +86,26 @@ class Watch:
             retry_seconds = min(2 * retry_seconds, RETRY_SECONDS_MAX)
 
     def _serve_once(self) -> bool:
-        """Start the server and wait until it ends; says whether it has run well in between."""
-        said_before = os.fstat(self._log).st_size
+        """Starts the server and waits for its end; returns whether it ran for STEADY_SECONDS."""
+        log_size = os.fstat(self._log).st_size
         try:
             process = self._spawn()
         except OSError as error:
-            self._failed(str(error))
+            self._report_failure(str(error))
             return False
         if process is None:
             return False
         postmaster = self._await_ready(process)
         ready_at = time.monotonic()
         if postmaster is not None:
-            self._ready(postmaster)
+            self._report_ready(postmaster)
             self._await_end(process)
         if self._stopping.is_set():
             return False
         if postmaster is None:
-            self._failed(self._words_since(said_before))
+            self._report_failure(self._output_since(log_size))
             return False
-        self._tell("PostgreSQL stopped by itself; starting it again.")
+        self._report("PostgreSQL stopped by itself; starting it again.")
         return time.monotonic() - ready_at > STEADY_SECONDS
 
     def _spawn(self) -> subprocess.Popen[bytes] | None:
@@ -137,27 +134,27 @@ class Watch:
                 with suppress(OSError):
                     bound_log(self._log)
 
-    def _ready(self, postmaster: Postmaster) -> None:
+    def _report_ready(self, postmaster: Postmaster) -> None:
         if self._started:
-            self._tell("PostgreSQL runs again.")
+            self._report("PostgreSQL runs again.")
         else:
             self._outcomes.put(postmaster)
-        self._started, self._told = True, False
+        self._started, self._has_reported = True, False
 
-    def _failed(self, words: str) -> None:
-        """Before the first success it is for `start` to judge; later we try on and say so once."""
+    def _report_failure(self, output: str) -> None:
+        """Before the first success `start` handles the failure; later it is reported once."""
         if not self._started:
-            self._outcomes.put(words)
-        elif not lingers(words) and not self._told:
-            self._told = True
-            self._tell(f"{why_not_started(words, self._home)} Trying again every second.")
+            self._outcomes.put(output)
+        elif not is_lingering(output) and not self._has_reported:
+            self._has_reported = True
+            self._report(f"{start_error(output, self._home)} Trying again every second.")
 
-    def _tell(self, sentence: str) -> None:
-        """Whoever listened may be gone, with the terminal say; the server shall not go with it."""
+    def _report(self, message: str) -> None:
+        """A closed terminal must not end the server's thread."""
         with suppress(OSError, ValueError):
-            self._say(sentence)
+            self._say(message)
 
-    def _words_since(self, position: int) -> str:
+    def _output_since(self, position: int) -> str:
         size = os.fstat(self._log).st_size
-        begin = max(min(position, size), size - LAST_WORDS_BYTES_MAX)
-        return os.pread(self._log, LAST_WORDS_BYTES_MAX, begin).decode(errors="replace")
+        begin = max(min(position, size), size - OUTPUT_BYTES_MAX)
+        return os.pread(self._log, OUTPUT_BYTES_MAX, begin).decode(errors="replace")

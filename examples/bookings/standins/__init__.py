@@ -1,4 +1,4 @@
-"""Stand-ins for the services of others, on one address: they really listen, and fail on demand."""
+"""Stand-ins for the vendors: real HTTP servers on one port that fail on demand."""
 
 from msgspec import Struct
 from starlette.applications import Starlette

@@ -1,4 +1,4 @@
-"""Stands in for the invoice service: clients, registers, and documents with numbers."""
+"""Stand-in for the invoice service: clients, registers, and numbered documents."""
 
 from collections import Counter
 from typing import Any
@@ -22,7 +22,7 @@ class Invoices(StandIn):
         return [
             self.serves("GET", "clients", self._find_clients),
             self.serves("POST", "clients", self._create_client),
-            self.serves("GET", "registers/{id}", self._tell_register),
+            self.serves("GET", "registers/{id}", self._get_register),
             self.serves("PUT", "registers/{id}", self._set_register),
             self.serves("GET", "documents", self._find_documents),
             self.serves("POST", "documents", self._create_document),
@@ -39,14 +39,14 @@ class Invoices(StandIn):
         self.clients.append(client)
         return 201, client
 
-    def _tell_register(self, received: Received) -> Answer:
+    def _get_register(self, received: Received) -> Answer:
         name = received.parameters["id"]
         return 200, {"id": name, "isOpen": name in self.open_registers}
 
     def _set_register(self, received: Received) -> Answer:
         change = self.open_registers.add if received.body["isOpen"] else self.open_registers.discard
         change(received.parameters["id"])
-        return self._tell_register(received)
+        return self._get_register(received)
 
     def _find_documents(self, received: Received) -> Answer:
         wanted = received.parameters["reference"]
@@ -56,12 +56,12 @@ class Invoices(StandIn):
         body = received.body
         _check(body)
         self._counts[body["type"]] += 1
-        place = len(self.documents) + 1
+        number = len(self.documents) + 1
         document = {
-            "id": str(place),
+            "id": str(number),
             "number": f"{body['type']} {body['date'][:4]}/{self._counts[body['type']]}",
-            # Of this service only: our customers get a signed link instead.
-            "pdfUrl": f"documents/{place}/pdf",
+            # Internal address; customers get a signed link instead.
+            "pdfUrl": f"documents/{number}/pdf",
             **body,
         }
         self.documents.append(document)

@@ -1,4 +1,4 @@
-"""Stands in for the mail service."""
+"""Stand-in for the mail service."""
 
 import re
 from typing import Any

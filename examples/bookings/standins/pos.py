@@ -1,4 +1,4 @@
-"""Stands in for the till (POS), which knows transfers between depots as consignments."""
+"""Stand-in for the till (POS), whose consignments are transfers between depots."""
 
 from collections import Counter
 from typing import Any
@@ -17,7 +17,7 @@ class PointOfSale(StandIn):
         return [
             self.serves("GET", "consignments", self._find),
             self.serves("POST", "consignments", self._create),
-            self.serves("GET", "consignments/{id}", self._tell),
+            self.serves("GET", "consignments/{id}", self._get),
             self.serves("PUT", "consignments/{id}", self._change),
             self.serves("POST", "consignments/{id}/receive", self._receive),
         ]
@@ -36,7 +36,7 @@ class PointOfSale(StandIn):
         self.consignments.append(consignment)
         return 201, dict(consignment)
 
-    def _tell(self, received: Received) -> Answer:
+    def _get(self, received: Received) -> Answer:
         return 200, dict(self._named(received))
 
     def _change(self, received: Received) -> Answer:
@@ -47,7 +47,7 @@ class PointOfSale(StandIn):
         return 200, dict(consignment)
 
     def _receive(self, received: Received) -> Answer:
-        """Adds to what has arrived before."""
+        """Adds to earlier arrivals."""
         consignment = self._named(received)
         arrived = Counter(consignment["receivedCounts"]) + Counter(received.body["counts"])
         consignment["receivedCounts"] = dict(arrived)

@@ -1,5 +1,4 @@
-"""What all stand-ins have in common: they remember what they were asked, do under one key one
-thing, and fail when they are told to.
+"""Base class of stand-ins: records requests, honours idempotency keys, and fails on demand.
 
 Over HTTP each has two more paths: `POST /failures` with `{"next": 2, "how": "500"}`, and
 `GET /received`.
@@ -20,31 +19,31 @@ from starlette.types import Receive, Scope, Send
 KEY_TAKEN = {"error": "The key was used for another request."}
 
 Answer = tuple[int, Any]
-Deed = Callable[["Received"], Answer]
+Action = Callable[["Received"], Answer]
 
 
 class How(StrEnum):
-    """A way to fail."""
+    """Kind of failure."""
 
     ERROR = "500"
     BUSY = "429"
-    """And come back in a second."""
+    """With Retry-After."""
 
     REFUSED = "400"
     TIMEOUT = "timeout"
-    """Nothing is done, and nobody answers."""
+    """No effect and no response."""
 
     LOST = "lost"
-    """It is done, but the connection is cut before the answer: the case that keys are for."""
+    """The effect happens, but the connection is cut before the response."""
 
 
 class Failure(Struct):
     next: Annotated[int, Meta(ge=1, le=1000)]
-    """This many requests."""
+    """Number of requests that fail."""
 
     how: How
     path: str = ""
-    """Only those whose path begins like this."""
+    """Prefix of the paths that fail."""
 
     retry_after_seconds: int = 1
 
@@ -65,7 +64,7 @@ class Refusal(Exception):
 
 
 class Cut(Response):
-    """Begins, and never ends: the connection is closed."""
+    """An incomplete response, after which the connection is closed."""
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         headers = [(b"content-length", b"1")]
@@ -84,29 +83,29 @@ class StandIn:
         return [
             *self.services(),
             Route("/failures", self._fail_next, methods=["POST"]),
-            Route("/received", self._tell_received),
+            Route("/received", self._list_received),
         ]
 
     def services(self) -> list[Route]:
-        """What the service that is stood in for can do."""
+        """Returns the routes of the replaced service."""
         raise NotImplementedError
 
     def fail_next(self, count: int, how: How, **more: Any) -> None:
         self.failures.append(Failure(next=count, how=how, **more))
 
-    def serves(self, method: str, path: str, deed: Deed) -> Route:
+    def serves(self, method: str, path: str, action: Action) -> Route:
         async def endpoint(request: Request) -> Response:
-            return await self._answer(request, deed)
+            return await self._answer(request, action)
 
         return Route(f"/{path}", endpoint, methods=[method])
 
-    async def _answer(self, request: Request, deed: Deed) -> Response:
+    async def _answer(self, request: Request, action: Action) -> Response:
         received = await _received(request)
         self.received.append(received)
         failure = self._next_failure(received.path)
         if failure is not None and failure.how is not How.LOST:
             return await _failed(request, failure)
-        status, body = await self._do_once(received, deed)
+        status, body = await self._do_once(received, action)
         if failure is not None:
             return await _failed(request, failure)
         if isinstance(body, bytes):
@@ -122,16 +121,16 @@ class StandIn:
                 return failure
         return None
 
-    async def _do_once(self, received: Received, deed: Deed) -> Answer:
-        """As those who take keys do: the same once more gets the same answer, something else
-        under a known key is refused, and two that come at once wait for each other."""
+    async def _do_once(self, received: Received, action: Action) -> Answer:
+        """Idempotency: the same request gets the same response, another one under a known key is
+        refused, and concurrent ones wait for each other."""
         if received.key is None:
-            return _done(received, deed)
+            return _done(received, action)
         async with self._locks[received.key]:
             if received.key in self._answers:
                 first, answer = self._answers[received.key]
                 return answer if received == first else (409, KEY_TAKEN)
-            answer = _done(received, deed)
+            answer = _done(received, action)
             if answer[0] < 400:
                 self._answers[received.key] = received, answer
             return answer
@@ -144,13 +143,13 @@ class StandIn:
         self.failures.append(failure)
         return JSONResponse({"next": failure.next, "how": failure.how})
 
-    async def _tell_received(self, _request: Request) -> Response:
-        return JSONResponse({"received": [_told(one) for one in self.received]})
+    async def _list_received(self, _request: Request) -> Response:
+        return JSONResponse({"received": [_received_json(one) for one in self.received]})
 
 
-def _done(received: Received, deed: Deed) -> Answer:
+def _done(received: Received, action: Action) -> Answer:
     try:
-        return deed(received)
+        return action(received)
     except Refusal as refusal:
         return refusal.answer
 
@@ -170,7 +169,7 @@ async def _failed(request: Request, failure: Failure) -> Response:
     if failure.how is How.LOST:
         return Cut()
     if failure.how is How.TIMEOUT:
-        await _hung_up(request)
+        await _wait_for_disconnect(request)
         return Cut()
     headers = {}
     if failure.how is How.BUSY:
@@ -178,11 +177,10 @@ async def _failed(request: Request, failure: Failure) -> Response:
     return JSONResponse({"error": "On demand."}, int(failure.how), headers)
 
 
-async def _hung_up(request: Request) -> None:
-    """Returns when the other side has lost patience."""
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _told(received: Received) -> dict[str, Any]:
+def _received_json(received: Received) -> dict[str, Any]:
     return {name: getattr(received, name) for name in Received.__struct_fields__}

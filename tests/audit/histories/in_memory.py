@@ -1,4 +1,4 @@
-"""A history in memory: a log, what its clients were told, and ways to spoil it."""
+"""A history in memory: a log, its receipts, and ways to corrupt it."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,7 +13,7 @@ from daybook.audit.entries import Entry
 from daybook.audit.invariant import Case
 from daybook.audit.replayed_state import ReplayedState
 from daybook.audit.runner import InvariantResult, check
-from daybook.audit.service_database import ServiceDatabase, StoredTable
+from daybook.audit.service_database import DerivedTables, ServiceDatabase
 from daybook.eventlog.postgres.connections import reader_conninfo
 
 OPEN = "open"
@@ -24,8 +24,6 @@ LATER_SECONDS = 600.0
 
 
 class Log(list[Entry]):
-    """A log in memory."""
-
     unit, size, done = "events", 0, 0
 
     def of_topic(self, topic: str) -> Iterator[Entry]:
@@ -33,7 +31,7 @@ class Log(list[Entry]):
 
 
 class Story(Struct):
-    """A log, its receipts, and the names of those who are in some state at its end."""
+    """A log, its receipts, and names for aggregates by their state at the end."""
 
     log: Log
     receipts: list[tuple[UUID, int | None]]
@@ -43,7 +41,7 @@ class Story(Struct):
         return Story(Log(self.log), [*self.receipts], self.cast)
 
     def find(self, topic: str, nth: int = 0, **fields: Any) -> int:
-        """The place of an event, by its topic and what it says."""
+        """Index of an event, by topic and fields."""
         found = [
             place
             for place, entry in enumerate(self.log)
@@ -59,7 +57,7 @@ class Story(Struct):
         self.log[place] = replace(self.log[place], **envelope)
 
     def say(self, place: int, /, **fields: Any) -> None:
-        """Changes what an event says."""
+        """Changes fields of an event."""
         self.edit(place, data=Raw(json.encode({**said(self.log[place]), **fields})))
 
     def drop(self, place: int) -> Entry:
@@ -76,7 +74,7 @@ class Story(Struct):
         command_id: UUID | None = None,
         **fields: Any,
     ) -> Entry:
-        """One more event at the end."""
+        """Appends an event."""
         aggregate = self.cast[name] if isinstance(name, str) else name
         last = self.log[-1]
         at = last.recorded_at + timedelta(seconds=seconds)
@@ -97,14 +95,14 @@ class Story(Struct):
         return entry
 
     def go_on(self, seconds: float = 60.0) -> None:
-        """Time goes by, until something else happens."""
+        """Lets time pass until another event."""
         bot_id = uuid7()
         says: dict[str, Any] = {"bot_id": bot_id, "auto_claim": False, "completion": "timer"}
         entry = self.then("bot.created", bot_id, seconds=seconds, **says)
         self.receipts.append((entry.command_id, entry.position))
 
     def claim(self, order: str, bot: str, **fields: Any) -> Entry:
-        """One more claim, on both sides."""
+        """Appends a claim, on both sides."""
         claim_id = fields.pop("claim_id", None) or uuid7()
         attempt, actor = fields.pop("attempt", 1), fields.pop("actor", OPEN)
         entry = self.then(
@@ -137,15 +135,15 @@ def said(entry: Entry) -> dict[str, Any]:
 
 
 def judge(
-    log: Log, *only: str, world: ReplayedState | None = None, **evidence: Any
+    log: Log, *only: str, replay: ReplayedState | None = None, **evidence: Any
 ) -> dict[str, InvariantResult]:
-    case = Case(world=world or ReplayedState(), **evidence)
+    case = Case(replay=replay or ReplayedState(), **evidence)
     return {finding.id: finding for finding in check(log, case, only=only)}
 
 
 def read_log(conninfo: str) -> Log:
-    kept = StoredTable(tables=(), written_models=(), read_models=(), derive=lambda _wanted: ())
-    service = ServiceDatabase(reader_conninfo(conninfo), kept)
+    stored = DerivedTables(tables=(), written_models=(), read_models=(), derive=lambda _wanted: ())
+    service = ServiceDatabase(reader_conninfo(conninfo), stored)
     log = Log(service)
     service.close()
     return log

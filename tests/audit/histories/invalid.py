@@ -1,4 +1,4 @@
-"""All bad histories, at least three for each invariant that the log alone proves."""
+"""All invalid histories: at least three for each invariant that the log alone proves."""
 
 from tests.audit.histories import (
     invalid_clock,

@@ -1,4 +1,4 @@
-"""Bad histories of a clock that jumped."""
+"""Invalid histories of clock jumps."""
 
 from datetime import timedelta
 
@@ -10,7 +10,7 @@ CLOCK = "system:clock"
 
 
 def jump(story: Story, seconds: float) -> None:
-    """Noticed a second after it happened."""
+    """A jump that is detected after one second."""
     story.then("clock.jumped", CLOCK_ID, actor=CLOCK, seconds=seconds + 1, within_seconds=1.5)
     story.say(len(story.log) - 1, seconds=seconds)
 

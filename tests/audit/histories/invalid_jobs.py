@@ -1,4 +1,4 @@
-"""Bad histories of jobs."""
+"""Invalid histories of jobs."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -59,7 +59,7 @@ def a_last_failure_leaves_no_dead_letter(story: Story) -> None:
 
 
 @breaks("I-22")
-def what_may_be_retried_is_a_dead_letter(story: Story) -> None:
+def a_retryable_job_is_a_dead_letter(story: Story) -> None:
     fail_job(story, retry_at=story.log[-1].recorded_at + timedelta(seconds=1))
     story.then("job.moved_to_dlq", "held job", reason="attempts exhausted")
 
@@ -86,7 +86,7 @@ def an_old_claim_reports_a_job(story: Story) -> None:
 
 
 @breaks("I-23")
-def a_job_is_reported_that_nobody_holds(story: Story) -> None:
+def a_job_without_a_claim_is_reported(story: Story) -> None:
     story.then("job.released", "pending job", claim_id=uuid7())
 
 
@@ -132,7 +132,7 @@ def a_dead_job_does_not_hold_up_its_lane(story: Story) -> None:
 
 
 @breaks("I-24")
-def a_job_is_brought_in_by_what_nobody_accepted(story: Story) -> None:
+def a_job_names_an_operation_that_was_not_accepted(story: Story) -> None:
     created = next(
         place for place, one in enumerate(story.log) if one.aggregate == story.cast["first in lane"]
     )
@@ -231,7 +231,7 @@ def a_completion_says_more_than_it_created(story: Story) -> None:
 
 
 def follow_up(story: Story) -> int:
-    """The place of the second of three follow-ups."""
+    """Index of the second of three follow-ups."""
     by_command: dict[UUID, list[int]] = {}
     for place, entry in enumerate(story.log):
         by_command.setdefault(entry.command_id, []).append(place)

@@ -1,4 +1,4 @@
-"""Bad histories of the log itself."""
+"""Invalid histories of the log itself."""
 
 from datetime import timedelta
 from typing import Any
@@ -27,7 +27,7 @@ def an_aggregate_begins_at_two(story: Story) -> None:
 
 
 @breaks("I-02")
-def what_has_finished_begins_again(story: Story) -> None:
+def a_finished_aggregate_begins_again(story: Story) -> None:
     begun = story.log[story.find("order.created")]
     story.then("order.created", begun.aggregate, **said(begun))
     story.edit(len(story.log) - 1, version=1)
@@ -127,7 +127,7 @@ def a_process_manager_is_unknown(story: Story) -> None:
 
 
 @breaks("I-07")
-def whoever_enqueues_also_completes(story: Story) -> None:
+def an_enqueuing_program_completes_a_job(story: Story) -> None:
     story.edit(story.find("job.completed"), actor="enqueue")
 
 

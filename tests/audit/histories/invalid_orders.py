@@ -1,4 +1,4 @@
-"""Bad histories of orders and bots."""
+"""Invalid histories of orders and bots."""
 
 from datetime import timedelta
 from typing import Any
@@ -107,9 +107,9 @@ def a_bot_in_service_is_restored(story: Story) -> None:
 
 
 @breaks("I-16")
-def an_order_is_claimed_by_nobody(story: Story) -> None:
-    story.cast["nobody"] = uuid7()
-    story.claim("pending order", "nobody")
+def an_order_is_claimed_by_a_missing_bot(story: Story) -> None:
+    story.cast["missing bot"] = uuid7()
+    story.claim("pending order", "missing bot")
 
 
 @breaks("I-17")
@@ -139,7 +139,7 @@ def a_pending_order_is_requeued(story: Story) -> None:
 
 
 @breaks("I-17")
-def what_was_not_deleted_is_restored(story: Story) -> None:
+def an_order_that_is_not_deleted_is_restored(story: Story) -> None:
     story.then("order.restored", "pending order")
 
 

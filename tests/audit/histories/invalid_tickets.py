@@ -1,4 +1,4 @@
-"""Bad histories of walk-in guests."""
+"""Invalid histories of tickets."""
 
 from base64 import b64encode
 from typing import Any
@@ -11,7 +11,7 @@ from tests.audit.histories.valid_tickets import SEALED, guest, pseudonym
 
 
 def join(story: Story, **changes: Any) -> None:
-    """One more guest, on both sides, with something wrong about it."""
+    """Adds a guest on both sides, with one fault."""
     last = said(story.log[story.last_of("greedy ticket")])
     ticket_id = uuid7()
     number = int(last["sequence"]) + 1
@@ -116,12 +116,12 @@ def a_guest_is_told_a_worse_position(story: Story) -> None:
 
 
 @breaks("I-32")
-def the_line_does_not_hear_that_somebody_left(story: Story) -> None:
+def the_restaurant_misses_that_a_guest_left(story: Story) -> None:
     story.then("ticket.cancelled", "waiting ticket", reason=None)
 
 
 @breaks("I-32")
-def the_line_hears_of_a_call_that_never_was(story: Story) -> None:
+def the_restaurant_records_a_call_without_a_ticket(story: Story) -> None:
     story.then(
         "restaurant.guest_called",
         "restaurant",
@@ -149,7 +149,7 @@ def a_number_is_its_own_pseudonym(story: Story) -> None:
 
 
 @breaks("I-42")
-def what_is_sealed_is_cut_off(story: Story) -> None:
+def the_encrypted_data_is_truncated(story: Story) -> None:
     join(story, sealed=SEALED[:24])
 
 
@@ -165,5 +165,5 @@ def a_guest_is_erased_twice(story: Story) -> None:
 
 
 @breaks("I-43")
-def an_erasure_is_about_somebody_else(story: Story) -> None:
+def an_erasure_names_another_guest(story: Story) -> None:
     story.say(story.find("subject.erased"), subject_id=guest(2).subject_id)

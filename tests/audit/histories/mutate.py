@@ -1,4 +1,5 @@
-"""How bad histories are written: a function that spoils the good one, and names what it breaks."""
+"""Registry of invalid histories: functions that corrupt the valid one, with the invariants they
+break."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -23,14 +24,13 @@ def breaks(*ids: str) -> Callable[[Spoil], Spoil]:
 
 
 def held(story: Story, name: str = "held order") -> UUID:
-    """The claim that holds it."""
     return claim_of(story.log[story.last_of(name)])
 
 
 def end_both(
     story: Story, deed: str, *, actor: str = "open", after: float = 0, **says: Any
 ) -> None:
-    """The claim that is open at the end comes to an end on both sides, as `deed` says."""
+    """Ends the open claim on both sides."""
     claim_id, order_id = held(story), story.cast["held order"]
     on_bot = {key: value for key, value in says.items() if key in ("error", "reason")}
     entry = story.then(

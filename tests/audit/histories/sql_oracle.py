@@ -1,7 +1,7 @@
-"""Five invariants once more, in SQL: by somebody who knows nothing of the first implementation.
+"""Five invariants implemented again in SQL, independently of the auditor.
 
-Each statement selects what breaks its invariant, from a view or table `log`. None of them looks at
-a fold: what an order's status is, or who holds it, they find by the last event that says so.
+Each statement selects violations from a view or table `log`. None folds aggregates: an order's
+status or claim is found by the last event that sets it.
 """
 
 VERSIONS = """

@@ -1,7 +1,7 @@
-"""The good history, made by the real committer.
+"""The valid history, recorded by the real committer.
 
-Everything that orders, bots and jobs can go through happens in it. At its end some are left in
-every state, under a name, so that a bad history needs only one more event.
+Orders, bots and jobs go through all their transitions. At the end, some remain in every status
+under a name, so that an invalid history needs only one more event.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ SOON_SECONDS = 0.02
 
 
 class Author:
-    """Lets everything happen, some of it by chance."""
+    """Records the history, partly at random."""
 
     def __init__(self, committer: Committer, seed: int = 1) -> None:
         self._committer = committer
@@ -127,7 +127,7 @@ class Author:
         await self.do(command, RECOVERY)
 
     async def _quiet_evening(self) -> None:
-        """One order after another, in every way to its end."""
+        """Orders one after another, to every end."""
         cook, helper = await self.bot(), await self.bot(CompletionMode.ACK)
         for via in (CompletedVia.REPORT, CompletedVia.CALLBACK):
             await self.order(OrderKind.VIP)
@@ -145,7 +145,7 @@ class Author:
         await self.complete(await self.claim(helper), CompletedVia.REPORT)
 
     async def _busy_hour(self) -> None:
-        """Several at once, and each ends as it happens to."""
+        """Several orders at once, each to a random end."""
         bots = [await self.bot() for _ in range(3)]
         kinds = self._chance.choices([*OrderKind], k=5)
         orders = [await self.order(kind) for kind in kinds]
@@ -157,7 +157,7 @@ class Author:
             await self._see_to_it(order)
 
     async def _see_to_it(self, order: Order) -> None:
-        """If it is not complete by now, an operator sees to it."""
+        """An operator completes it if it is still open."""
         spare = await self.bot()
         claim = AssignOrder(
             order_id=order.id, bot_id=spare.id, claim_id=uuid7(), seconds=LATER_SECONDS
@@ -196,7 +196,7 @@ class Author:
         return bot.id
 
     async def _troubles(self) -> None:
-        """Dead letters, and what comes after an end."""
+        """Dead letters, and events after an end."""
         bot = await self.bot()
         doomed = await self.order()
         for _ in range(3):
@@ -228,7 +228,7 @@ class Author:
         return settled.answer
 
     async def _jobs(self) -> None:
-        """One job after another, in every way to its end."""
+        """Jobs one after another, to every end."""
         await self.do(ConfigureQueue(name="email", concurrency=100))
         await self.enqueue(new_job(), actor="enqueue")
         (job,) = await self.take()

@@ -1,4 +1,4 @@
-"""The part of the good history that is about walk-in guests."""
+"""The waitlist part of the valid history."""
 
 import asyncio
 from base64 import b64encode
@@ -86,7 +86,7 @@ class Guests:
         return ticket
 
     async def _evening(self) -> None:
-        """Every way through the line, and out of it."""
+        """Every way through the waitlist."""
         line = [await self.join() for _ in range(8)]
         await self.act(RecallTicket, await self.call_next())
         await self.act(SeatTicket, line[0])

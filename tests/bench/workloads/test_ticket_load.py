@@ -1,11 +1,11 @@
-"""The load of `daybook bench tickets`, shorter: two processes, retries, two desks."""
+"""A short load of `daybook bench tickets`: two processes, repeated requests, two desks."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from bench.workloads.ticket_load import load, look_through, replay, serving
+from bench.workloads.ticket_load import check_log, load, replay, serving
 
 
 # S2-01 S2-04 S2-17 S2-21 S2-30 S2-48 S2-49
@@ -14,7 +14,7 @@ from bench.workloads.ticket_load import load, look_through, replay, serving
 def test_two_processes_serve_one_line_without_a_fault(own_database: str, per_minute: int) -> None:
     with serving(own_database, 2) as ports:
         seen = asyncio.run(load(ports, per_minute=per_minute, seconds=10))
-    found = look_through(own_database, seen)
+    found = check_log(own_database, seen)
 
     assert found.joins == per_minute // 6
     assert found.calls
@@ -40,7 +40,7 @@ def created(number: int, position: int, ticket: str) -> tuple[str, dict[str, Any
         ([created(1, 1, "a"), created(2, 2, "b"), ("ticket.called", {}, "b")], "out_of_order"),
     ],
 )
-def test_the_measurement_finds_what_is_wrong(history: list[Any], fault: str) -> None:
+def test_the_check_of_the_log_finds_each_fault(history: list[Any], fault: str) -> None:
     found = replay(history)
 
     assert getattr(found, fault) >= 1

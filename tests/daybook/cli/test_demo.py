@@ -1,4 +1,4 @@
-"""`daybook demo` as a newcomer runs it: seen over HTTP, ended with Ctrl-C."""
+"""`daybook demo`: observed over HTTP, ended with Ctrl-C."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Exports: the log in a file, byte for byte the same however often it was interrupted."""
+"""`daybook export`: the same bytes, however often the export was interrupted."""
 
 import gzip
 import json
@@ -83,7 +83,7 @@ def test_to_the_output_it_is_the_same(filled: str, tmp_path: Path) -> None:
     assert run(filled, "export", "-").stdout_bytes == (tmp_path / "log.ndjson").read_bytes()
 
 
-def test_a_part_of_the_log_can_be_asked_for(filled: str) -> None:
+def test_a_part_of_the_log_can_be_exported(filled: str) -> None:
     lines = run(filled, "export", "-", "--after", "2", "--upto", "5").stdout.splitlines()
 
     assert [json.loads(line)["position"] for line in lines] == [3, 4, 5]
@@ -105,7 +105,7 @@ def test_a_file_that_is_cut_off_anywhere_is_continued(
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_complete_file_is_continued_with_what_happened_since(
+def test_a_complete_file_is_continued_with_later_events(
     filled: str, tmp_path: Path, name: str
 ) -> None:
     run(filled, "export", tmp_path / name)
@@ -119,7 +119,7 @@ def test_a_complete_file_is_continued_with_what_happened_since(
     assert FORMS[name](tmp_path / name) == run(filled, "export", "-").stdout_bytes
 
 
-def test_what_was_compressed_elsewhere_is_continued_too(filled: str, tmp_path: Path) -> None:
+def test_a_file_compressed_by_another_program_is_continued(filled: str, tmp_path: Path) -> None:
     first = run(filled, "export", "-", "--upto", "9").stdout_bytes
     (tmp_path / "log.gz").write_bytes(gzip.compress(first))
 
@@ -150,7 +150,7 @@ def test_the_export_of_another_log_is_left_alone(
     refused = run(filled, "export", tmp_path / "log.ndjson")
 
     assert refused.exit_code == 2
-    assert "is an export of another log (position 3 is not the same there)" in refused.stderr
+    assert "is an export of another log (position 3 differs)" in refused.stderr
     assert (tmp_path / "log.ndjson").read_bytes() == content
 
 
@@ -163,7 +163,7 @@ def test_no_gap_is_left_in_a_file(filled: str, tmp_path: Path) -> None:
     assert "would leave a gap" in refused.stderr
 
 
-def test_what_is_not_settled_is_not_exported(filled: str) -> None:
+def test_unsettled_events_are_not_exported(filled: str) -> None:
     settled = run(filled, "export", "-").stdout_bytes
     rows(filled, "INSERT INTO followers VALUES ('somebody', 3, 3, '')")
     with psycopg.connect(owner_conninfo(filled)) as late:

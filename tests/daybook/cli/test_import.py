@@ -1,4 +1,4 @@
-"""Imports: an export becomes a log again, with everything that is derived from it; or nothing."""
+"""`daybook import`: restores the log and all derived tables, or changes nothing."""
 
 import asyncio
 import gzip
@@ -279,12 +279,12 @@ def test_while_it_is_not_complete_the_service_does_not_start(interrupted: str) -
 
     assert refused.returncode == 2
     assert refused.stderr == (
-        "An import into this database is not complete: 'daybook import FILE' goes on with it, "
-        "'daybook import --discard' drops it.\n"
+        "An import into this database is not complete: run 'daybook import FILE' to continue it, "
+        "or 'daybook import --discard' to drop it.\n"
     )
 
 
-def test_while_it_is_not_complete_nobody_else_appends(interrupted: str) -> None:
+def test_the_log_refuses_other_writers_during_an_import(interrupted: str) -> None:
     with (
         connect_in_thread(writer_conninfo(interrupted)) as connection,
         pytest.raises(psycopg.errors.InsufficientPrivilege),
@@ -310,7 +310,7 @@ def test_it_can_be_dropped(interrupted: str, export: Path) -> None:
     assert run(interrupted, "export", "-").stdout_bytes == export.read_bytes()
 
 
-def test_what_is_complete_cannot_be_dropped(own_database: str, export: Path) -> None:
+def test_a_complete_import_cannot_be_discarded(own_database: str, export: Path) -> None:
     run(own_database, "import", export)
 
     assert run(own_database, "import", "--discard").stderr == "No import was interrupted here.\n"
@@ -326,7 +326,7 @@ class Interruption(Exception):
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("calls_count", range(5))
-def test_whatever_was_derived_before_an_interruption_is_derived_once(
+def test_an_interrupted_import_derives_each_table_once(
     own_database: str, export: Path, monkeypatch: pytest.MonkeyPatch, calls_count: int
 ) -> None:
     monkeypatch.setattr(replay, "CHUNK", 9)

@@ -1,4 +1,4 @@
-"""Operators ask why, when and what is wrong, and are told in sentences."""
+"""`daybook explain`, `as-of`, `diff` and `doctor`."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.support.running.processes import daybook
 pytestmark = pytest.mark.anyio
 
 
-async def test_explain_tells_why_an_order_waits_and_what_led_there(database: str) -> None:
+async def test_explain_shows_why_an_order_waits_and_its_events(database: str) -> None:
     async with open_kitchen(database) as kitchen:
         order = await kitchen.order()
     told = daybook("explain", str(order.id), DATABASE_URL=database)
@@ -46,7 +46,7 @@ async def test_as_of_and_diff_show_the_past(database: str) -> None:
     assert daybook("as-of", "soon", DATABASE_URL=database).returncode == 2
 
 
-async def test_the_doctor_names_what_is_wrong_and_the_next_step(database: str) -> None:
+async def test_the_doctor_names_each_problem_and_its_next_step(database: str) -> None:
     # S4-41, SX-05
     async with open_kitchen(database) as kitchen:
         order = await kitchen.order()
@@ -149,7 +149,7 @@ SELECT pg_stat_force_next_flush();
 """
 
 
-def test_the_doctor_notices_that_nobody_clears_away_after_a_queue(own_database: str) -> None:
+def test_the_doctor_notices_dead_rows_that_autovacuum_left(own_database: str) -> None:
     assert "Autovacuum keeps up." in doctor(own_database)
     rows(own_database, LEAVE_DEAD_ROWS)
     told = doctor(own_database)
@@ -162,7 +162,7 @@ def doctor(conninfo: str) -> str:
     return " ".join(daybook("doctor", DATABASE_URL=conninfo).stdout.split())
 
 
-async def test_the_doctor_mentions_what_was_begun_and_never_ended(database: str) -> None:
+async def test_the_doctor_mentions_unfinished_imports_and_rebuilds(database: str) -> None:
     healthy = daybook("doctor", DATABASE_URL=database).stdout
     assert "None is unfinished." in healthy
     assert "None was interrupted." in healthy

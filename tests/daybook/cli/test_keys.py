@@ -1,4 +1,4 @@
-"""`daybook keys` and the first start, as whoever types them sees them."""
+"""`daybook keys`, and the admin key of the first start."""
 
 import json
 import os
@@ -141,7 +141,9 @@ def _user() -> str:
     return getpass.getuser()
 
 
-def test_what_makes_no_key_is_refused_in_one_sentence(directory: Path, running: Running) -> None:
+def test_invalid_options_of_a_key_are_refused_in_one_sentence(
+    directory: Path, running: Running
+) -> None:
     assert running.url
     for arguments, sentence in (
         (("create", "--scope", "bot", "--for", "x"), "the scope bot goes with one bot"),
@@ -190,7 +192,7 @@ def test_a_worker_is_let_in_by_its_key_or_by_daybook_key(
         admin.close()
 
 
-def test_a_second_start_finds_the_key_and_shows_it_to_nobody_but_a_terminal(made: Made) -> None:
+def test_a_second_start_finds_the_key_and_shows_it_on_a_terminal_only(made: Made) -> None:
     with made.copied() as directory:
         for _ in range(2):
             one = Running("serve", "--port", "0", "--data-dir", directory, **KEYS)
@@ -203,7 +205,7 @@ def test_a_second_start_finds_the_key_and_shows_it_to_nobody_but_a_terminal(made
         assert f"The admin key is in {directory}/admin.key" in one.output
 
 
-def test_an_open_house_is_refused_on_an_address_that_others_reach() -> None:  # SEC-06
+def test_open_access_is_refused_on_a_public_address() -> None:  # SEC-06
     directory = reachable_directory()
     result = daybook("serve", "--host", "0.0.0.0", "--data-dir", directory, DAYBOOK_AUTH="open")
     assert result.returncode == 2

@@ -1,4 +1,4 @@
-"""`daybook log`: what happened, on a terminal and for other programs."""
+"""`daybook log` on a terminal and as NDJSON."""
 
 import asyncio
 import json
@@ -98,7 +98,7 @@ def test_as_json_it_is_an_export(filled: str) -> None:
     assert run(filled, "log", "--json").stdout_bytes == run(filled, "export", "-").stdout_bytes
 
 
-def test_only_what_is_asked_for_is_shown(filled: str) -> None:
+def test_only_matching_events_are_shown(filled: str) -> None:
     everything = [json.loads(line) for line in run(filled, "log", "--json").stdout.splitlines()]
     one = everything[5]
     asked = {
@@ -132,7 +132,7 @@ def test_only_what_is_asked_for_is_shown(filled: str) -> None:
         (("--follow", "--to", "2026-01-01T00:00:00Z"), "exclude each other"),
     ],
 )
-def test_what_cannot_be_looked_for_is_one_sentence(
+def test_an_invalid_filter_is_refused_in_one_sentence(
     database: str, flags: tuple[str, ...], sentence: str
 ) -> None:
     refused = run(database, "log", *flags)
@@ -157,7 +157,7 @@ def test_it_works_beside_a_running_service(serving: Serving) -> None:
 
 
 @pytest.mark.slow
-def test_followed_it_shows_what_comes_until_it_is_stopped(filled: str) -> None:
+def test_follow_shows_new_events_until_it_is_stopped(filled: str) -> None:
     with following("--json", "--topic", "order.", "--database-url", filled) as log:
         # From now on: it takes a moment until it is there.
         while not log.lines:
@@ -202,12 +202,12 @@ async def test_followed_it_waits_for_a_lost_database(database: str) -> None:
             assert await asyncio.to_thread(eventually, lambda: len(log.lines) == 2)
             code, said = await asyncio.to_thread(log.end, signal.SIGTERM)
 
-    assert (code, said) == (0, "The database is away and is waited for.\n")
+    assert (code, said) == (0, "The database is unavailable; reconnecting.\n")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("--json",), ("--follow", "--after", "0")])
-def test_whoever_closes_the_pipe_is_left_in_peace(database: str, flags: tuple[str, ...]) -> None:
+def test_a_closed_pipe_is_no_error(database: str, flags: tuple[str, ...]) -> None:
     fill_many(database, 5_000)
     log = subprocess.Popen(
         command("log", *flags, "--database-url", database),
@@ -226,7 +226,7 @@ def test_whoever_closes_the_pipe_is_left_in_peace(database: str, flags: tuple[st
         assert (log.wait(10), said.read()) == (0, b"")
 
 
-def test_what_is_told_in_short_says_nothing_twice() -> None:
+def test_a_summary_repeats_no_column() -> None:
     data = {"at": "2026-01-01T12:00:00Z", "order_id": ID, "number": 7, "error": "too hot"}
 
     told = summary(Raw(json.dumps(data).encode()), ID, 80)
@@ -235,7 +235,7 @@ def test_what_is_told_in_short_says_nothing_twice() -> None:
     assert summary(Raw(json.dumps(data).encode()), ID, 12) == "number=7 er…"
 
 
-def test_nobody_moves_the_cursor_of_a_terminal_with_his_data() -> None:
+def test_event_data_cannot_move_the_cursor_of_a_terminal() -> None:
     line = {
         "position": 1,
         "aggregate": ID,

@@ -1,4 +1,4 @@
-"""The command line: what it says, with which exit code, and never with a traceback."""
+"""The command line: output and exit codes, never a traceback."""
 
 import subprocess
 import sys
@@ -65,7 +65,7 @@ def test_migrate_starts_a_postgresql_for_as_long_as_it_takes(made: Made) -> None
     assert postgres_processes(made.directory) == []
 
 
-def test_migrate_says_what_it_did(empty_database: str) -> None:
+def test_migrate_lists_the_applied_migrations(empty_database: str) -> None:
     first = daybook("migrate", DATABASE_URL=empty_database)
     second = daybook("migrate", "--database-url", empty_database)
 

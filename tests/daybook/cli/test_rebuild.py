@@ -1,4 +1,4 @@
-"""`daybook rebuild` beside a running service: nobody notices, whatever happens to it."""
+"""`daybook rebuild` beside a running service, which it never disturbs."""
 
 import asyncio
 import random
@@ -165,12 +165,12 @@ def ask(conninfo: str, *arguments: str) -> Result:
         (["--all", "--reason", "two\nlines"], "1 to 500 characters, on one line"),
     ],
 )
-def test_what_is_to_be_rebuilt_must_be_said(said: list[str], answer: str) -> None:
+def test_rebuild_needs_names_or_all(said: list[str], answer: str) -> None:
     told = ask("", *said)
     assert (told.exit_code, answer in told.stderr) == (2, True)
 
 
-def test_what_is_equal_has_exit_code_0_and_is_counted(own_database: str) -> None:
+def test_equal_projections_are_counted_with_exit_code_0(own_database: str) -> None:
     told = ask(own_database, "--all", "--verify-only")
     assert (told.exit_code, told.stderr) == (0, "")
     assert "finished_orders: 0 rows, as the log says\n" in told.stdout
@@ -195,7 +195,7 @@ def test_a_row_that_was_changed_by_hand_is_found_with_exit_code_1_and_repaired(
     assert ask(own_database, "jobs", "--verify-only").exit_code == 1
 
 
-def test_who_rebuilt_what_and_why_is_in_the_log(own_database: str) -> None:
+def test_the_log_records_operator_projections_and_reason_of_a_rebuild(own_database: str) -> None:
     # N10
     assert ask(own_database, "bots", "--reason", "A row was changed by hand.").exit_code == 0
     shown = ["log", "--topic", "rebuild.", "--database-url", own_database]
@@ -207,14 +207,14 @@ def test_who_rebuilt_what_and_why_is_in_the_log(own_database: str) -> None:
     assert "rebuild.completed" in completed
 
 
-def test_what_cannot_be_done_is_said_in_a_sentence(own_database: str) -> None:
+def test_a_failed_rebuild_is_reported_in_one_sentence(own_database: str) -> None:
     told = ask(own_database, "--rollback")
     assert isinstance(told.exception, SetupError)
     assert str(told.exception).endswith("a rebuild to roll back to.")
 
 
 @pytest.mark.slow
-async def test_under_load_nobody_notices_a_rebuild(own_serving: Serving) -> None:
+async def test_a_rebuild_under_load_does_not_disturb_requests(own_serving: Serving) -> None:
     assert own_serving.becomes(200)
     async with under_load(own_serving) as load:
         await asyncio.sleep(2)

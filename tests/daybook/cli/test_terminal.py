@@ -1,4 +1,4 @@
-"""Control characters in data reach no terminal, through whichever command the data is shown."""
+"""No command prints control characters of data to a terminal."""
 
 import asyncio
 import json
@@ -127,7 +127,7 @@ def test_no_command_prints_a_control_character_of_the_data(seeded: Seeded, name:
                     json.loads(line)
 
 
-def test_what_is_shown_as_json_says_the_same_as_before(seeded: Seeded) -> None:
+def test_escaped_json_has_the_same_value(seeded: Seeded) -> None:
     found = [json.loads(line) for line in seeded.runs("log", "--json").stdout.splitlines()]
     said = [one["data"].get("because") or one["data"].get("error") for one in found]
     assert said.count(EVIL) == 2

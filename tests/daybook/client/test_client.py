@@ -1,4 +1,4 @@
-"""The clients against answers of every kind, over real connections."""
+"""Both clients over real connections."""
 
 import subprocess
 import sys
@@ -58,9 +58,7 @@ def test_a_unique_key_that_has_a_job_gives_that_one(client: Client) -> None:
     assert second.id == first.id
 
 
-def test_a_dead_job_is_started_over_only_if_that_is_asked_for(
-    client: Client, standin: StandIn
-) -> None:
+def test_a_dead_job_is_restarted_only_on_request(client: Client, standin: StandIn) -> None:
     client.enqueue("email", "greet", unique_key="booking-42")
     client.enqueue("email", "greet", unique_key="booking-42", on_dead="restart")
     client.enqueue_many([NewJob(queue="email", type="greet", unique_key="k", on_dead="restart")])
@@ -77,14 +75,16 @@ def test_many_jobs_are_made_in_one_call(client: Client, standin: StandIn) -> Non
     assert len(standin.seen) == 1
 
 
-def test_who_needs_only_ids_gets_only_ids(client: Client, standin: StandIn) -> None:
+def test_enqueue_ids_returns_ids_only(client: Client, standin: StandIn) -> None:
     ids = client.enqueue_ids([NewJob(queue="email", type="greet")] * 2)
 
     assert [str(one) for one in ids] == list(standin.jobs)
     assert standin.seen[0].headers["prefer"] == "return=minimal"
 
 
-def test_a_claim_is_kept_and_completed_with_what_follows(client: Client, standin: StandIn) -> None:
+def test_a_claim_is_extended_and_completed_with_follow_ups(
+    client: Client, standin: StandIn
+) -> None:
     standin.add("issue_invoice", subject="booking-42")
     (job,) = client.claim(["email"], worker_id="w1")
 
@@ -99,7 +99,7 @@ def test_a_claim_is_kept_and_completed_with_what_follows(client: Client, standin
     ]
 
 
-def test_a_claim_names_what_it_is_for(client: Client, standin: StandIn) -> None:
+def test_a_claim_names_queues_types_and_limit(client: Client, standin: StandIn) -> None:
     client.claim(["email"], worker_id="w1", types=["greet"], limit=5, wait_seconds=0.01)
 
     assert standin.seen[0].body == {
@@ -351,5 +351,5 @@ def test_importing_it_imports_nothing_of_the_service() -> None:
     assert loaded.stdout == "[]\n"
 
 
-def test_what_it_exports_is_there() -> None:
+def test_every_exported_name_exists() -> None:
     assert [name for name in daybook.__all__ if not hasattr(daybook, name)] == []

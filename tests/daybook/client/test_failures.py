@@ -1,4 +1,4 @@
-"""The clients when things go wrong: answers that are lost, late, refused or no answers at all."""
+"""Both clients with lost, late, refused and invalid responses."""
 
 import random
 import time
@@ -20,7 +20,7 @@ from tests.support.fake_service import Fault, StandIn
 SHORT_SECONDS = 0.5
 
 
-def test_a_write_whose_answer_was_lost_happens_once(client: Client, standin: StandIn) -> None:
+def test_a_write_whose_response_was_lost_happens_once(client: Client, standin: StandIn) -> None:
     standin.faults.append(Fault("/api/jobs", after_effect=True))
 
     job = client.enqueue("email", "greet")
@@ -37,7 +37,9 @@ def test_every_write_has_a_key_of_its_own(client: Client, standin: StandIn) -> N
     assert len({seen.headers["idempotency-key"] for seen in standin.seen}) == 2
 
 
-def test_what_may_be_repeated_anyway_has_no_key(client: Client, standin: StandIn) -> None:
+def test_requests_that_are_safe_to_repeat_have_no_idempotency_key(
+    client: Client, standin: StandIn
+) -> None:
     job_id = standin.add()["id"]
     (job,) = client.claim(["email"], worker_id="w1")
     client.heartbeat(job)
@@ -48,7 +50,7 @@ def test_what_may_be_repeated_anyway_has_no_key(client: Client, standin: StandIn
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504, 599])
-def test_what_passes_is_tried_again(client: Client, standin: StandIn, status: int) -> None:
+def test_transient_statuses_are_retried(client: Client, standin: StandIn, status: int) -> None:
     # S3-52: every 5xx
     standin.faults += [Fault("/api/queues", status=status, content=b"<html>")] * 2
 
@@ -56,9 +58,7 @@ def test_what_passes_is_tried_again(client: Client, standin: StandIn, status: in
     assert len(standin.seen) == 3
 
 
-def test_a_service_that_says_when_to_come_back_is_not_asked_before(
-    client: Client, standin: StandIn
-) -> None:
+def test_a_retry_waits_at_least_for_retry_after(client: Client, standin: StandIn) -> None:
     # S3-04, D-53: who was turned away does not add to the load.
     # Others were in the way: nothing was done, and a second later it may be.
     content = b'{"code": "conflict", "detail": "Send it again."}'
@@ -70,9 +70,7 @@ def test_a_service_that_says_when_to_come_back_is_not_asked_before(
     assert 1 <= second.at - first.at < 1.4
 
 
-def test_no_patience_is_wasted_on_a_service_that_is_away_for_longer(
-    client: Client, standin: StandIn
-) -> None:
+def test_a_retry_after_beyond_the_limit_fails_at_once(client: Client, standin: StandIn) -> None:
     content = b'{"code": "unavailable", "detail": "The database is away."}'
     standin.faults.append(Fault("/api/jobs", 503, {"Retry-After": "60"}, content))
     began = time.monotonic()
@@ -85,7 +83,7 @@ def test_no_patience_is_wasted_on_a_service_that_is_away_for_longer(
     assert str(raised.value) == "The database is away."
 
 
-def test_nobody_there_is_unavailable() -> None:
+def test_an_unreachable_service_is_unavailable() -> None:
     with (
         Client("http://127.0.0.1:1", retry_seconds_max=SHORT_SECONDS) as client,
         pytest.raises(Unavailable) as raised,
@@ -112,7 +110,7 @@ def test_rests_grow_and_end_with_the_time_limit() -> None:
         RetryState(0, chance).rest_seconds(failure)
 
 
-def test_a_moment_to_come_back_is_read_by_the_clock_of_who_said_it() -> None:
+def test_a_retry_after_date_is_measured_by_the_server_date() -> None:
     # S3-53, D-53: seconds, or an HTTP-date.
     headers = {
         "date": "Wed, 21 Oct 2015 07:28:00 GMT",
@@ -125,7 +123,7 @@ def test_a_moment_to_come_back_is_read_by_the_clock_of_who_said_it() -> None:
     assert retry_after_seconds({"retry-after": "2"}) == 2
 
 
-def test_a_defect_of_the_service_is_told_as_such_once_patience_is_over(address: Address) -> None:
+def test_an_internal_error_is_raised_after_the_last_retry(address: Address) -> None:
     # S3-52: the same key each time, so that what a defect comes after is not done twice.
     content = b'{"code": "internal_error", "detail": "This is a defect."}'
     standin = address.standin
@@ -142,9 +140,7 @@ def test_a_defect_of_the_service_is_told_as_such_once_patience_is_over(address: 
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 413, 422])
-def test_what_the_service_refuses_is_asked_once(
-    client: Client, standin: StandIn, status: int
-) -> None:
+def test_a_refused_request_is_sent_once(client: Client, standin: StandIn, status: int) -> None:
     # S3-52: other 4xx are not tried again.
     content = b'{"code": "no", "detail": "No."}'
     standin.faults += [Fault("/api/jobs", status, content=content)] * 2
@@ -171,4 +167,4 @@ def test_an_answer_without_a_reason_is_still_a_sentence() -> None:
     error = error_of(Answer(418, {}, b"\xff"))
 
     assert isinstance(error, Refused)
-    assert (error.code, str(error)) == ("http_418", "The answer was 418, without a reason.")
+    assert (error.code, str(error)) == ("http_418", "The response was 418, without a reason.")

@@ -1,4 +1,4 @@
-"""The clients' pushes, pops and acknowledgments, with every answer that a real service gives."""
+"""Push, pop and acknowledgment through the clients, against a real service."""
 
 import asyncio
 import time
@@ -91,7 +91,7 @@ def test_messages_are_pushed_popped_and_acknowledged(database: str) -> None:
         assert time.monotonic() - began < 5
 
 
-def test_what_was_accepted_for_later_is_a_success_and_can_be_waited_for(database: str) -> None:
+def test_a_deferred_push_succeeds_and_can_be_waited_for(database: str) -> None:
     # S3-51, S3-54, S3-56: 202
     with service(database, **BUSY) as url, Client(url) as client:
         pushed = one_that_waited(
@@ -125,7 +125,7 @@ def failure_of(client: Client) -> OperationFailed | None:
     return None
 
 
-def test_who_waits_for_what_was_accepted_is_told_that_it_failed(database: str) -> None:
+def test_waiting_for_a_failed_deferred_push_raises(database: str) -> None:
     # S3-54: failed → raise
     rows(database, REFUSE_ACCEPTED)
     rows(database, SET_TRAP)
@@ -152,7 +152,7 @@ def test_the_async_client_does_the_same(database: str) -> None:
         assert asyncio.run(_async_pushes(url)) == ["executed"] * 3
 
 
-def test_too_many_requests_are_waited_out_unless_somebody_says_otherwise(database: str) -> None:
+def test_a_429_is_retried_unless_it_is_switched_off(database: str) -> None:
     # S3-50, S3-55, S3-56: 429
     variables = {"DAYBOOK_BUSY_SECONDS": "10", "DAYBOOK_POP_LOAD_MAX": "0.000000001"}
     with service(database, **variables) as url:

@@ -1,4 +1,4 @@
-"""How a worker keeps its claims, and what it does when it loses them or the service."""
+"""Heartbeats of a worker, lost claims and an unavailable service."""
 
 import asyncio
 import threading
@@ -74,7 +74,7 @@ def test_a_heartbeat_is_a_third_of_the_lease_unless_it_is_said_otherwise() -> No
     assert (patient.lease.seconds, patient.lease.beat_seconds) == (300, 30)
 
 
-def test_the_time_of_the_service_is_told_by_the_lease_it_gave() -> None:
+def test_the_service_time_follows_from_the_lease() -> None:
     claimed_at = datetime(2026, 3, 1, 12, tzinfo=UTC)
     held = HeldClaim(make_job(lease_until=claimed_at + timedelta(seconds=90)), None)
 
@@ -105,7 +105,7 @@ async def test_a_handler_that_lost_its_claim_is_cancelled(
     assert not standin.to(RESULTS)
 
 
-async def test_a_thread_that_lost_its_claim_is_told(
+async def test_a_thread_that_lost_its_claim_sees_lost_set(
     address: Address, standin: StandIn, events: Events
 ) -> None:
     worker = Worker(address.url, queues=["email"], lease=Lease(seconds=0.3))
@@ -190,7 +190,7 @@ async def test_a_service_that_is_away_costs_no_work(standin: StandIn, events: Ev
     assert len(events("job:completed")) == 2
 
 
-async def test_when_nobody_can_be_told_for_a_whole_lease_the_claim_is_given_up(
+async def test_a_claim_without_a_heartbeat_for_a_whole_lease_is_lost(
     events: Events,
 ) -> None:
     with stand_in() as address:
@@ -214,7 +214,7 @@ async def test_when_nobody_can_be_told_for_a_whole_lease_the_claim_is_given_up(
     assert events("heartbeat:failed")
 
 
-async def test_a_service_that_stumbles_is_asked_again(
+async def test_a_claim_is_retried_after_a_server_error(
     worker: Worker, standin: StandIn, events: Events
 ) -> None:
     @worker.job("greet")

@@ -1,4 +1,4 @@
-"""What an outcome of a handler means, without clock or network."""
+"""Translation of a handler's outcome into a result, without clock or network."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -77,7 +77,7 @@ def test_a_job_is_tried_again_in_this_life(after: float) -> None:
         Retry(after=after)
 
 
-def test_an_error_that_cannot_even_say_what_it_is_is_named() -> None:
+def test_an_error_whose_text_cannot_be_read_is_reported_by_its_type() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError
@@ -176,7 +176,7 @@ def test_a_job_follows_with_the_subject_and_the_result() -> None:  # S4-12
     }
 
 
-def test_a_function_decides_what_follows() -> None:
+def test_a_function_chooses_the_follow_ups() -> None:
     told = done(2, then=lambda _job, value: (FollowUp(type=f"part_{n}") for n in range(value)))
 
     assert [one["type"] for one in told["then"]] == ["part_0", "part_1"]
@@ -187,7 +187,7 @@ CIRCULAR.append(CIRCULAR)
 
 
 @pytest.mark.parametrize("value", [object(), {1: object()}, "\ud800", CIRCULAR], ids=type)
-def test_what_cannot_be_told_fails_for_good(value: Any) -> None:
+def test_a_result_that_cannot_be_encoded_fails_the_job(value: Any) -> None:
     with pytest.raises(Fail, match="cannot be written as JSON"):
         done(value)
     with pytest.raises(Fail, match="cannot be written as JSON"):

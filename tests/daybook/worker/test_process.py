@@ -1,4 +1,4 @@
-"""Workers as their users run them: processes that get signals, crash and hang."""
+"""Worker processes that receive signals, crash and hang."""
 
 import json
 import signal
@@ -157,7 +157,7 @@ def test_an_idle_worker_stops_at_once(start: Start, standin: StandIn) -> None:
 
 
 @pytest.mark.parametrize("kind", ["nap", "block"])
-def test_what_does_not_finish_in_time_is_given_back(
+def test_unfinished_jobs_are_released_after_the_grace(
     start: Start, standin: StandIn, kind: str
 ) -> None:
     job = standin.add(kind, payload=60)
@@ -289,7 +289,7 @@ def test_an_address_that_is_none_is_one_sentence(start: Start) -> None:
     assert worker.output == "'here' is not an address such as http://127.0.0.1:8000.\n"
 
 
-def test_what_a_worker_says_are_lines_of_json(start: Start, standin: StandIn) -> None:
+def test_a_worker_logs_lines_of_json(start: Start, standin: StandIn) -> None:
     job = standin.add("nap", payload=0, subject="booking-42")
     worker = start()
     assert worker.says("job:completed")

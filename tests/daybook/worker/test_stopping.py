@@ -1,4 +1,4 @@
-"""How a worker stops, inside a program of somebody else."""
+"""Graceful and quick stop of a worker inside an event loop."""
 
 import asyncio
 import time
@@ -16,7 +16,9 @@ from tests.support.worker import CLAIM, SECONDS_MAX, until, working
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_runs_may_finish_when_it_stops(worker: Worker, standin: StandIn) -> None:
+async def test_running_handlers_may_finish_when_the_worker_stops(
+    worker: Worker, standin: StandIn
+) -> None:
     has_begun = asyncio.Event()
 
     @worker.job("greet")
@@ -35,7 +37,7 @@ async def test_what_runs_may_finish_when_it_stops(worker: Worker, standin: Stand
 
 
 @pytest.mark.parametrize("kind", ["async", "thread", "stubborn"])
-async def test_what_does_not_finish_is_given_back(
+async def test_handlers_that_do_not_finish_are_released(
     address: Address, standin: StandIn, kind: str
 ) -> None:
     worker = Worker(address.url, queues=["email"], grace_seconds=0.1)
@@ -66,7 +68,7 @@ async def test_what_does_not_finish_is_given_back(
     await asyncio.sleep(0.2)
 
 
-async def test_what_finishes_when_it_is_cancelled_is_done(
+async def test_a_handler_that_finishes_upon_cancellation_completes_its_job(
     address: Address, standin: StandIn
 ) -> None:
     worker = Worker(address.url, queues=["email"], grace_seconds=0)
@@ -88,7 +90,7 @@ async def test_what_finishes_when_it_is_cancelled_is_done(
     assert (job["status"], job["result"]) == ("COMPLETED", "just in time")
 
 
-async def test_asked_twice_it_does_not_wait(worker: Worker, standin: StandIn) -> None:
+async def test_a_second_stop_does_not_wait(worker: Worker, standin: StandIn) -> None:
     @worker.job("greet")
     async def greet(_job: ClaimedJob) -> None:
         await asyncio.sleep(60)
@@ -103,9 +105,7 @@ async def test_asked_twice_it_does_not_wait(worker: Worker, standin: StandIn) ->
     assert (job["status"], job["outcome"]) == ("PENDING", "release")
 
 
-async def test_a_worker_whose_task_is_cancelled_gives_back_what_it_has(
-    worker: Worker, standin: StandIn
-) -> None:
+async def test_a_cancelled_worker_releases_its_jobs(worker: Worker, standin: StandIn) -> None:
     @worker.job("greet")
     async def greet(_job: ClaimedJob) -> None:
         await asyncio.sleep(60)
@@ -127,7 +127,7 @@ async def test_jobs_that_come_when_it_stops_are_given_back(
     async def greet(_job: ClaimedJob) -> None:
         raise AssertionError("it was to stop")
 
-    monkeypatch.setattr("daybook.worker.run_loop.SETTLE_SECONDS_MAX", 1)
+    monkeypatch.setattr("daybook.worker.run_loop.CLAIM_RESPONSE_SECONDS_MAX", 1)
     task = asyncio.create_task(worker.serve())
     await until(lambda: bool(standin.to(CLAIM)))
     worker.stop()

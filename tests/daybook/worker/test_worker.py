@@ -1,4 +1,4 @@
-"""A worker at work: what it claims, does, reports and says."""
+"""Claims, handlers, reports and log records of a worker."""
 
 import asyncio
 import json
@@ -102,7 +102,7 @@ async def test_a_job_that_is_not_due_is_looked_at_again(worker: Worker, standin:
     assert (job["status"], asked) == ("COMPLETED", [1, 1, 1])
 
 
-async def test_what_follows_travels_with_the_completion(worker: Worker, standin: StandIn) -> None:
+async def test_follow_ups_are_sent_with_the_completion(worker: Worker, standin: StandIn) -> None:
     @worker.job("issue_invoice", then="send_invoice_ready")
     async def issue(_job: ClaimedJob) -> dict[str, int]:
         return {"number": 7}
@@ -119,7 +119,9 @@ async def test_what_follows_travels_with_the_completion(worker: Worker, standin:
     assert not standin.to("/api/jobs")
 
 
-async def test_it_asks_for_what_it_knows_and_has_room_for(worker: Worker, standin: StandIn) -> None:
+async def test_a_claim_names_known_types_and_the_free_capacity(
+    worker: Worker, standin: StandIn
+) -> None:
     @worker.job("greet")
     async def greet(_job: ClaimedJob) -> None: ...
 
@@ -177,7 +179,7 @@ async def test_results_that_wait_are_reported_together(worker: Worker, standin: 
     assert len(keys) == 1
 
 
-async def test_handlers_are_ahead_of_reports_by_no_more_than_a_full_house(
+async def test_unreported_results_are_limited_to_the_concurrency(
     worker: Worker, standin: StandIn
 ) -> None:
     @worker.job("greet")
@@ -207,7 +209,7 @@ async def test_a_result_that_is_refused_fails_its_job_and_no_other(
         jobs = await settled(standin)
 
     assert [job["status"] for job in jobs] == ["COMPLETED"] * 3 + ["DEAD"] + ["COMPLETED"] * 4
-    assert jobs[3]["error"] == "The outcome was not taken. No text may hold the character NUL."
+    assert jobs[3]["error"] == "The service refused the result. No text may hold the character NUL."
 
 
 async def test_a_result_that_cannot_be_written_fails_its_job_and_no_other(

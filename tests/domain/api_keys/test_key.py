@@ -1,4 +1,4 @@
-"""Keys as the log knows them: what can be issued, how secrets change, and how a key ends."""
+"""API keys: issuing, rotation, expiry and revocation."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from functools import reduce
@@ -48,7 +48,7 @@ def issued(*scopes: str, expires_at: datetime | None = None, **binding: Any) -> 
         (("cron",), {"queues": ("email",)}),
     ],
 )
-def test_a_key_without_a_meaning_is_not_issued(scopes: Any, binding: Any) -> None:
+def test_a_key_with_contradictory_scopes_is_not_issued(scopes: Any, binding: Any) -> None:
     with pytest.raises(InvalidApiKeyError):
         issued(*scopes, **binding)
 
@@ -68,7 +68,7 @@ def test_a_key_without_a_meaning_is_not_issued(scopes: Any, binding: Any) -> Non
     ],
     ids=str,
 )
-def test_a_key_whose_words_no_log_can_hold_is_not_issued(values: dict[str, Any]) -> None:
+def test_a_key_with_unstorable_texts_is_not_issued(values: dict[str, Any]) -> None:
     usual: dict[str, Any] = {
         "name": "k3v9q1m8x2ab",
         "holder": "a test",
@@ -85,7 +85,7 @@ def test_a_key_whose_words_no_log_can_hold_is_not_issued(values: dict[str, Any])
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1, 1e300])
-def test_the_secret_before_is_not_good_for_ever(seconds: float) -> None:
+def test_the_overlap_of_secrets_is_limited(seconds: float) -> None:
     with pytest.raises(InvalidApiKeyError):
         earlier_until(NOON, seconds)
     assert earlier_until(NOON, 3600) == NOON + timedelta(hours=1)
@@ -96,17 +96,17 @@ def test_a_key_that_has_expired_is_not_issued() -> None:
         issued("client", expires_at=NOON)
 
 
-def test_who_may_create_vip_orders_is_a_client() -> None:
+def test_the_vip_scope_includes_the_client_scope() -> None:
     assert names_of(scope_of(["client:vip"])) == ("client", "client:vip")
 
 
-def test_names_of_scopes_say_what_the_scopes_say() -> None:
+def test_scope_names_round_trip() -> None:
     for scope, name in NAMES.items():
         assert scope in scope_of([name])
     assert set(NAMES) == set(Scope) - {Scope.PUBLIC, Scope.SIGNED}
 
 
-def test_a_revoked_key_gets_no_other_secret() -> None:
+def test_a_revoked_key_is_not_rotated() -> None:
     key = issued("admin")
     (event,) = revoke(key, reason="lost", now=NOON)
     key = KEY.evolve(key, event)
@@ -126,8 +126,8 @@ def test_orders_belong_to_the_restaurant_of_a_key_or_to_the_key_itself() -> None
 
 
 class KeyMachine(RuleBasedStateMachine):
-    """Whatever is done to a key, and whenever, the fold of its events is the key; of its secrets
-    two are known at most, and once it is revoked nothing happens to it."""
+    """After any commands at any time, the fold of its events is the key. At most two secrets are
+    valid, and a revoked key does not change."""
 
     @initialize()
     def begin(self) -> None:

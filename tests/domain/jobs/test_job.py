@@ -1,4 +1,4 @@
-"""What a job decides by itself."""
+"""Decisions of one job."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -78,14 +78,14 @@ def test_an_attempt_is_counted_when_a_worker_takes_the_job() -> None:
     assert job.lease.until == NOON + timedelta(seconds=90)
 
 
-def test_what_is_done_is_over_with_its_result() -> None:
+def test_a_completed_job_is_over_with_its_result() -> None:
     job = claimed(make_job())
     done = after(job, complete(job, claim_id=FIRST, result=Raw(b"7"), now=NOON))
     assert (done.status, bytes(done.result), done.lease) == (JobStatus.COMPLETED, b"7", None)
     assert JOB.finished(done)
 
 
-def test_a_failure_rests_and_is_tried_again_until_the_attempts_are_used_up() -> None:
+def test_a_failed_job_is_retried_after_a_backoff_until_its_attempts_are_used_up() -> None:
     # S1-06, S1-08, S1-29, S4-09, S4-23
     job = make_job(attempts_max=3)
     for attempt in (1, 2):
@@ -97,13 +97,13 @@ def test_a_failure_rests_and_is_tried_again_until_the_attempts_are_used_up() -> 
     assert (dead.error, dead.run_at) == ("boom", None)
 
 
-def test_what_cannot_be_retried_is_dead_at_once() -> None:
+def test_a_failure_that_is_not_retryable_is_dead_at_once() -> None:
     # S4-29
     dead = failed(claimed(make_job()), retryable=False)
     assert (dead.status, dead.attempts) == (JobStatus.DEAD, 1)
 
 
-def test_crashes_count_apart_and_a_loop_of_them_is_named() -> None:
+def test_crashes_are_counted_separately_and_a_crash_loop_is_named() -> None:
     # D-22
     job = make_job(attempts_max=2)
     job = failed(claimed(job), FailureReason.LEASE_EXPIRED)
@@ -144,7 +144,7 @@ def test_a_release_and_a_snooze_give_the_attempt_back() -> None:
         lambda job: snooze(job, claim_id=FIRST, until=NOON, now=NOON),
     ],
 )
-def test_who_no_longer_holds_the_job_says_nothing_about_it(say: Callable[[Job], object]) -> None:
+def test_a_report_under_a_lost_claim_is_refused(say: Callable[[Job], object]) -> None:
     # D-21
     job = failed(claimed(make_job()))
     with pytest.raises(ClaimLostError):
@@ -174,7 +174,7 @@ def test_all_attempts_of_one_life_share_the_effect_key() -> None:
     assert failed(claimed(job)).effect_key == claimed(failed(claimed(job))).effect_key
 
 
-def test_a_job_can_be_cancelled_also_while_it_is_being_worked_on() -> None:
+def test_a_claimed_job_can_be_cancelled() -> None:
     job = claimed(make_job())
     cancelled = after(job, cancel(job, now=NOON))
     assert (cancelled.status, cancelled.lease) == (JobStatus.CANCELLED, None)

@@ -1,4 +1,4 @@
-"""When a job enters its lane and leaves it, and what an operation decides by itself."""
+"""Entering and leaving a lane, and the decisions of one operation."""
 
 from datetime import UTC, datetime
 
@@ -70,12 +70,12 @@ def test_a_job_is_in_its_lane_from_one_event_to_another(job: Job, entered: int |
     assert job.entered == entered
 
 
-def test_who_enters_anew_has_no_longer_the_place_of_what_brought_it_in() -> None:
+def test_a_job_that_enters_its_lane_again_loses_the_position_of_its_operation() -> None:
     assert job_after(*DEAD, REQUEUED).operation_id is not None
     assert job_after(*DEAD, REQUEUED, skips=True).operation_id is None
 
 
-def test_a_transaction_id_may_hold_anything_and_comes_back() -> None:
+def test_any_transaction_id_round_trips() -> None:
     assert transaction_id(job_after()) == "t/1"
     lane = uuid7()
     assert message_id(lane, "t") == message_id(lane, "t") != message_id(uuid7(), "t")
@@ -115,7 +115,7 @@ def given_up(skipped: tuple[str, ...] = ()) -> Operation:
     return operation
 
 
-def test_an_operation_that_failed_rests_ever_longer_until_it_is_given_up() -> None:
+def test_a_failing_operation_backs_off_until_it_is_given_up() -> None:
     # S3-13, S3-15, S3-29, D-61: so many attempts as were allowed when it was accepted, no more.
     operation = replace(make_operation(), attempts_max=7)
     rests = []
@@ -131,7 +131,7 @@ def test_an_operation_that_failed_rests_ever_longer_until_it_is_given_up() -> No
     assert not OPERATION.finished(operation), "what was accepted is not lost"
 
 
-def test_a_failed_operation_keeps_its_place_unless_its_queue_skips() -> None:
+def test_a_failed_operation_keeps_its_position_unless_its_queue_skips() -> None:
     # D-43
     assert given_up().lanes == {("mail", "a")}
     assert given_up(skipped=("mail",)).lanes == set()
@@ -152,14 +152,14 @@ def test_a_failed_operation_is_retried_or_cancelled_by_hand() -> None:
         operations.cancel(operation, because=None, now=NOON)
 
 
-def test_who_was_late_with_a_failed_operation_changes_nothing() -> None:
+def test_a_late_result_of_a_failed_operation_is_refused() -> None:
     with pytest.raises(OperationOverError):
         operations.complete(given_up(), duplicates=(), now=NOON)
     with pytest.raises(OperationOverError):
         fail_once(given_up())
 
 
-def test_an_operation_is_carried_out_once() -> None:
+def test_an_operation_is_executed_once() -> None:
     operation = make_operation()
     assert operation.lanes == {("mail", "a")}
     completed = operations.complete(operation, duplicates=(1,), now=NOON)

@@ -1,4 +1,4 @@
-"""What an order decides by itself."""
+"""Decisions of one order."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -85,7 +85,7 @@ def test_a_claim_is_due_when_its_seconds_have_passed() -> None:
     assert order.claim.due_at - order.claim.started_at == timedelta(seconds=10)
 
 
-def test_an_order_that_is_held_cannot_be_claimed() -> None:
+def test_a_claimed_order_cannot_be_claimed() -> None:
     with pytest.raises(OrderNotPendingError, match="PROCESSING"):
         claimed(claimed(make_order()))
 
@@ -110,7 +110,7 @@ def test_completing_twice_is_refused() -> None:
         complete(completed, claim_id=FIRST, via=CompletedVia.REPORT, now=NOON)
 
 
-def test_a_complete_order_says_under_which_claim_it_was_cooked_and_is_held_by_none() -> None:
+def test_a_complete_order_names_the_claim_that_completed_it_and_has_none() -> None:
     # S0-01
     order = claimed(make_order())
     cooked = after(order, complete(order, claim_id=FIRST, via=CompletedVia.REPORT, now=NOON))
@@ -122,7 +122,7 @@ def test_a_complete_order_says_under_which_claim_it_was_cooked_and_is_held_by_no
             require_claim(one, FIRST)
 
 
-def test_an_order_that_fails_is_tried_again_up_to_its_limit_and_then_dead() -> None:
+def test_a_failing_order_is_retried_up_to_its_limit_and_then_dead() -> None:
     order = make_order(attempts_max=2)
     order = failed(claimed(order))
     assert (order.status, order.attempts, order.error) == (OrderStatus.PENDING, 1, "burnt")
@@ -130,7 +130,7 @@ def test_an_order_that_fails_is_tried_again_up_to_its_limit_and_then_dead() -> N
     assert (order.status, order.attempts, order.error) == (OrderStatus.DEAD, 2, "burnt")
 
 
-def test_an_order_that_may_not_be_tried_again_is_dead_at_once() -> None:
+def test_an_order_that_is_not_retryable_is_dead_at_once() -> None:
     assert failed(claimed(make_order()), retryable=False).status is OrderStatus.DEAD
 
 
@@ -149,14 +149,14 @@ def test_only_a_claim_that_expired_counts_as_an_attempt(
     assert released(claimed(make_order()), reason).attempts == attempts
 
 
-def test_a_bot_that_never_reports_cannot_hold_an_order_for_ever() -> None:
+def test_a_bot_that_never_reports_cannot_claim_an_order_for_ever() -> None:
     order = make_order(attempts_max=2)
     for _ in range(2):
         order = released(claimed(order), ReleaseReason.EXPIRED)
     assert order.status is OrderStatus.DEAD
 
 
-def test_a_dead_order_starts_anew_when_it_is_requeued() -> None:
+def test_a_requeued_order_starts_with_new_attempts() -> None:
     dead = failed(claimed(make_order(attempts_max=1)))
     order = after(dead, requeue(dead, now=NOON))
     assert (order.status, order.attempts, order.error) == (OrderStatus.PENDING, 0, None)
@@ -164,7 +164,7 @@ def test_a_dead_order_starts_anew_when_it_is_requeued() -> None:
         requeue(order, now=NOON)
 
 
-def test_a_deleted_order_comes_back_as_it_was() -> None:
+def test_a_restored_order_is_unchanged() -> None:
     order = make_order()
     deleted = after(order, delete(order, now=NOON))
     assert ORDER.finished(deleted)

@@ -1,4 +1,4 @@
-"""When cron expressions are due: on every day, also the two on which clocks are changed."""
+"""Due times of cron expressions, also on days with a clock change."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
@@ -31,21 +31,21 @@ def test_a_time_of_day_is_that_of_its_zone() -> None:
     assert times("30 7 * * *", since=SPRING, count=1, zone="UTC") == ["29.03. 07:30"]
 
 
-def test_a_time_that_does_not_exist_is_due_at_the_next_moment_that_does() -> None:
+def test_a_skipped_time_is_due_right_after_the_change() -> None:
     # 2:30 on 29 March: due at 3:00 in Berlin, which is 1:00 in UTC.
     assert times("30 2 * * *", since=SPRING, count=2) == ["29.03. 01:00", "30.03. 00:30"]
 
 
-def test_several_times_that_do_not_exist_are_due_once() -> None:
+def test_several_skipped_times_are_due_once() -> None:
     assert times("0,30 2 * * *", since=SPRING, count=2) == ["29.03. 01:00", "30.03. 00:00"]
 
 
-def test_a_time_that_exists_twice_is_due_the_first_time_only() -> None:
+def test_a_repeated_time_is_due_the_first_time_only() -> None:
     # 2:30 on 25 October: at 0:30 in UTC, and not at 1:30 again.
     assert times("30 2 * * *", since=AUTUMN, count=2) == ["25.10. 00:30", "26.10. 01:30"]
 
 
-def test_what_is_asked_for_in_the_repeated_hour_is_not_due_before_that() -> None:
+def test_no_slot_lies_before_a_start_in_the_repeated_hour() -> None:
     between = datetime(2026, 10, 25, 1, 15, tzinfo=UTC)  # 2:15 in Berlin, for the second time
     assert Cron("30 2 * * *", BERLIN).next(between) == datetime(2026, 10, 26, 1, 30, tzinfo=UTC)
 
@@ -83,14 +83,14 @@ EXPRESSIONS = st.sampled_from(
         "0 12 L * *",
     ]
 )
-# Without Lord Howe Island, whose clocks change by half an hour: there the library leaves out a slot
-# of an interval within a certain hour, twice a year.
+# Without Lord Howe Island, whose clocks change by half an hour: there the library skips one slot of
+# an interval within one hour, twice a year.
 ZONES = st.sampled_from([BERLIN, "America/New_York", "Atlantic/Azores", "Asia/Kolkata", "UTC"])
 CHANGES = st.sampled_from([SPRING, AUTUMN, datetime(2026, 3, 7, 12, tzinfo=UTC)])
 
 
 @given(expression=EXPRESSIONS, zone=ZONES, day=CHANGES, minutes=st.integers(0, 36 * 60))
-def test_the_latest_one_is_the_last_of_all_there_were(
+def test_the_latest_slot_is_the_last_of_all_slots(
     expression: str, zone: str, day: datetime, minutes: int
 ) -> None:
     cron, upto = Cron(expression, zone), day + timedelta(minutes=minutes, seconds=7)
@@ -131,12 +131,12 @@ BAD += ["*/0 * * * *", "1,,2 * * * *", "5-1 * * * *", "0 0 * * MON#6", "² * * *
 
 
 @pytest.mark.parametrize("expression", [*BAD, "9" * 150 + " * * * *"])
-def test_what_is_no_cron_expression_is_refused_with_a_reason(expression: str) -> None:
+def test_an_invalid_cron_expression_is_refused_with_a_reason(expression: str) -> None:
     with pytest.raises(BadCronError, match="is not a cron expression: "):
         Cron(expression, BERLIN).check(SPRING)
 
 
-def test_what_is_never_due_is_refused() -> None:
+def test_an_expression_that_is_never_due_is_refused() -> None:
     with pytest.raises(NeverDueError):
         Cron("* * */20 * 1L", BERLIN).check(SPRING)
 
@@ -144,6 +144,6 @@ def test_what_is_never_due_is_refused() -> None:
 @pytest.mark.parametrize(
     "zone", ["", "Berlin", "Europe", "europe/berlin", "localtime", "right/UTC", "../UTC", "+02:00"]
 )
-def test_only_names_of_iana_are_time_zones(zone: str) -> None:
+def test_only_iana_names_are_time_zones(zone: str) -> None:
     with pytest.raises(UnknownTimeZoneError):
         Cron("0 2 * * *", zone).check(SPRING)

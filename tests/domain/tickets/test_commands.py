@@ -1,4 +1,4 @@
-"""The line of a restaurant, decided purely: numbers, turns and days against a simple model."""
+"""Waitlists, decided purely: numbers, calls and days against a simple model."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -42,8 +42,8 @@ def restaurant(**changes: Any) -> Restaurant:
     return restaurants.evolve(None, opened)
 
 
-class Room:
-    """What a database would keep: states, and a desk for each command."""
+class MemoryStore:
+    """In-memory states, with a unit of work for each command."""
 
     def __init__(self) -> None:
         self.now = NOON
@@ -72,12 +72,12 @@ class Room:
         return answer
 
 
-class LineMachine(RuleBasedStateMachine):
-    """Random commands, against a line that is a list of numbers."""
+class WaitlistMachine(RuleBasedStateMachine):
+    """Random commands, against a waitlist that is a list of numbers."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.room = Room()
+        self.room = MemoryStore()
         self.room.do(OpenRestaurant(slug=SLUG, profile=PROFILE))
         self.line: list[int] = []
         self.tickets: dict[int, UUID] = {}
@@ -151,7 +151,7 @@ class LineMachine(RuleBasedStateMachine):
             assert decider.fold(own) == state
 
 
-TestLine = LineMachine.TestCase
+TestLine = WaitlistMachine.TestCase
 TestLine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
@@ -163,8 +163,8 @@ def test_a_number_that_needs_more_digits_has_them() -> None:
 
 
 # D-32
-def test_numbers_begin_anew_with_the_day_of_the_restaurant_and_places_do_not() -> None:
-    room = Room()
+def test_numbers_restart_with_the_restaurant_s_day_and_positions_do_not() -> None:
+    room = MemoryStore()
     room.do(OpenRestaurant(slug=SLUG, profile=replace(PROFILE, reset=Reset.DAILY)))
     told: list[tuple[int, int, str]] = []
     # In Berlin the 29th begins at 23:00 UTC, and clocks change that night.
@@ -177,9 +177,9 @@ def test_numbers_begin_anew_with_the_day_of_the_restaurant_and_places_do_not() -
     assert told == [(1, 1, "28"), (2, 2, "28"), (3, 1, "29"), (4, 2, "29"), (5, 1, "30")]
 
 
-def test_a_day_never_comes_twice() -> None:
-    """Whatever becomes of the clock, the time zone or the policy: no token is given again."""
-    room = Room()
+def test_a_day_is_never_repeated() -> None:
+    """Whatever happens to the clock, the time zone or the policy, no token repeats."""
+    room = MemoryStore()
     room.do(OpenRestaurant(slug=SLUG, profile=replace(PROFILE, reset=Reset.DAILY)))
     tokens = []
     steps: list[tuple[float, dict[str, Any]]] = [
@@ -202,15 +202,15 @@ def test_a_day_never_comes_twice() -> None:
     assert [number for day, number in tokens if day is None] == [1, 2]
 
 
-def test_a_wait_is_a_range_that_grows_with_the_line() -> None:
+def test_a_wait_is_a_range_that_grows_with_the_waitlist() -> None:
     first, tenth = wait_at(1, 10), wait_at(10, 10)
 
     assert (first.minutes_low, first.minutes_high) == (0, 13)
     assert (tenth.minutes_low, tenth.minutes_high) == (67, 125)
 
 
-def test_the_clock_may_not_end_a_turn_before_the_grace_is_over() -> None:
-    room = Room()
+def test_the_clock_marks_no_no_show_before_the_grace_period_is_over() -> None:
+    room = MemoryStore()
     room.do(OpenRestaurant(slug=SLUG, profile=PROFILE))
     room.do(JoinLine(slug=SLUG, ticket_id=UUID(int=1), guest=guest(), party_size=1))
     room.do(CallNext(slug=SLUG))

@@ -1,4 +1,4 @@
-"""Packed arrays arrive as what was sent."""
+"""Packed arrays round-trip through the server."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -40,7 +40,7 @@ def connection(server: str) -> Iterator["psycopg.Connection[Any]"]:
 
 def columns(pack: Any, kind: str, values: st.SearchStrategy[Any], *, nullable: bool = True) -> Any:
     items = st.none() | values if nullable else values
-    # Most columns of a batch hold one value, which has a way of its own.
+    # Columns with one distinct value take a separate code path.
     repeated = st.builds(lambda item, count: [item] * count, items, st.integers(1, 5))
     return st.tuples(st.just(pack), st.just(kind), st.lists(items) | repeated)
 
@@ -57,7 +57,7 @@ def columns(pack: Any, kind: str, values: st.SearchStrategy[Any], *, nullable: b
     | columns(byteas, "bytea", st.binary(), nullable=False)
     | columns(timestamps, "timestamptz", moments)
 )
-def test_the_server_reads_back_what_was_packed(
+def test_the_server_reads_packed_arrays_back(
     connection: "psycopg.Connection[Any]", column: tuple[Any, str, list[Any]]
 ) -> None:
     pack, kind, values = column
@@ -68,8 +68,8 @@ def test_the_server_reads_back_what_was_packed(
     assert found == (values,)
 
 
-def test_another_connection_needs_no_other_classes(server: str) -> None:
-    """They would be garbage that only a collection of cycles takes away."""
+def test_another_connection_uses_the_same_dumper_classes(server: str) -> None:
+    """New classes would be garbage that only cycle collection frees."""
     with connect_in_thread(server) as first, connect_in_thread(server) as second:
         known = [
             connection.adapters.get_dumper(kind, PyFormat.BINARY)

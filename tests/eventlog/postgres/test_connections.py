@@ -1,4 +1,4 @@
-"""Connections: which of them can still be used."""
+"""Detection of connections that the server has closed."""
 
 import psycopg
 import pytest
@@ -20,7 +20,7 @@ WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 
 
-async def test_a_connection_that_the_server_has_closed_is_known_without_asking(
+async def test_a_connection_that_the_server_has_closed_is_found_without_a_query(
     database: str,
 ) -> None:
     connection = await connect(reader_conninfo(database))

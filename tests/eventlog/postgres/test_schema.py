@@ -1,4 +1,4 @@
-"""The schema: history cannot be rewritten, and any number of processes may set it up at once."""
+"""The schema forbids rewriting history, and concurrent migrations are safe."""
 
 import subprocess
 import sys
@@ -123,7 +123,7 @@ def test_a_database_of_a_newer_daybook_is_refused(own_database: str) -> None:
         migrate(own_database, MIGRATIONS)
 
 
-def test_a_migration_that_fails_leaves_nothing_half_made(
+def test_a_migration_that_fails_is_rolled_back(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def with_a_broken_one(packages: list[ModuleType]) -> list[Migration]:
@@ -158,9 +158,7 @@ def a_database_of(server: str, user: str) -> Iterator[str]:
             administrator.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
-def test_a_user_who_may_not_set_it_up_is_told_what_is_missing(
-    server: str, empty_database: str
-) -> None:
+def test_the_error_names_the_missing_privileges_of_a_user(server: str, empty_database: str) -> None:
     with a_user(server, "") as user:
         poor = make_conninfo(empty_database, user=user)
         with pytest.raises(SetupError, match="grant it CREATE"):
@@ -168,7 +166,7 @@ def test_a_user_who_may_not_set_it_up_is_told_what_is_missing(
 
 
 @pytest.mark.anyio
-async def test_a_user_without_privileges_runs_what_an_administrator_has_set_up(
+async def test_a_user_without_privileges_runs_a_schema_set_up_by_an_administrator(
     server: str, own_database: str
 ) -> None:
     with a_user(server, "") as user:

@@ -1,4 +1,4 @@
-"""Followers process each event exactly once, in order, and can prove it."""
+"""Followers process each event exactly once and in order, and prove it."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ INSERT_SEEN = "INSERT INTO seen SELECT unnest(%(positions)s::bigint[])"
 
 
 class Seen:
-    """A projection that notes every position; a repeated one breaks its primary key."""
+    """A projection that stores every position; a repeated one violates its primary key."""
 
     name = "seen"
     kinds: tuple[type[Event], ...] | None = None
@@ -53,7 +53,7 @@ class Seen:
         await connection.execute(INSERT_SEEN, {"positions": [e.position for e in events]})
         if self.fail_once_after is not None and len(self.sizes) > self.fail_once_after:
             self.fail_once_after = None
-            # As if the process had died between its effects and its cursor.
+            # Simulates a crash between the effects and the cursor.
             await connection.close()
             raise psycopg.OperationalError("killed")
 
@@ -134,7 +134,7 @@ async def test_two_instances_of_one_follower_share_the_work_and_double_nothing(
     await followers[0].close()
 
 
-async def test_a_follower_wants_only_its_topics_and_still_moves_past_the_others(
+async def test_a_follower_applies_only_its_topics_and_moves_past_the_others(
     seen_database: str,
 ) -> None:
     class SeenClaims(Seen):
@@ -173,7 +173,7 @@ class SeenOrders(Seen):
     kinds: tuple[type[Event], ...] | None = (Order.Created,)
 
 
-async def test_a_follower_sleeps_through_what_is_not_its_business(
+async def test_a_follower_is_not_woken_by_other_kinds_of_aggregates(
     seen_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower_module, "POLL_SECONDS", FOR_EVER_SECONDS)
@@ -188,7 +188,7 @@ async def test_a_follower_sleeps_through_what_is_not_its_business(
         await eventually(lambda: all_seen(seen_database, 1))
 
 
-async def test_a_follower_that_hears_nothing_comes_to_the_end_of_the_log_by_its_poll(
+async def test_a_follower_without_notifications_reaches_the_end_of_the_log_by_polling(
     seen_database: str,
 ) -> None:
     follower = Follower(seen_database, SeenOrders(), MAPPER)
@@ -201,10 +201,10 @@ async def test_a_follower_that_hears_nothing_comes_to_the_end_of_the_log_by_its_
     await follower.close()
 
 
-async def test_a_follower_waits_for_those_who_wrote_when_it_looked_and_not_for_ever_others(
+async def test_a_follower_waits_only_for_writers_that_were_open_when_it_looked(
     seen_database: str,
 ) -> None:
-    """Under load somebody is always writing: who waited for all of them would never sleep."""
+    """Under load a transaction is always open: a follower that waited for all would never sleep."""
     follower = Follower(seen_database, SeenOrders(), MAPPER)
     owner = owner_conninfo(seen_database)
     with psycopg.connect(owner) as first, psycopg.connect(owner) as second:
@@ -215,7 +215,7 @@ async def test_a_follower_waits_for_those_who_wrote_when_it_looked_and_not_for_e
         first.commit()
         assert await follower.catch_up() == 1
         assert not follower.is_settling
-        # Whoever looks anew wants what has been drawn since.
+        # A new goal includes the positions drawn since.
         await follower.catch_up()
         assert follower.is_settling
         second.commit()
@@ -225,7 +225,7 @@ async def test_a_follower_waits_for_those_who_wrote_when_it_looked_and_not_for_e
     await follower.close()
 
 
-async def test_what_rings_while_a_follower_waits_for_a_writer_is_heard_afterwards(
+async def test_a_wake_up_while_a_follower_settles_is_not_lost(
     seen_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower_module, "POLL_SECONDS", FOR_EVER_SECONDS)
@@ -243,7 +243,7 @@ async def test_what_rings_while_a_follower_waits_for_a_writer_is_heard_afterward
             await eventually(lambda: all_seen(seen_database, 2))
 
 
-async def test_a_follower_heals_itself_when_its_connections_are_cut(seen_database: str) -> None:
+async def test_a_follower_reconnects_when_its_connections_are_cut(seen_database: str) -> None:
     async with proxy_to(seen_database) as proxy:
         follower = Follower(proxy.conninfo, Seen(), MAPPER)
         async with following(proxy.conninfo, follower):
@@ -257,11 +257,11 @@ async def test_a_follower_heals_itself_when_its_connections_are_cut(seen_databas
 
 
 def left_ahead(database: str, position: int) -> None:
-    """As an earlier version left a cursor when the server crashed: where nothing is any more."""
+    """Moves a cursor ahead of the log, as an earlier version left it after a server crash."""
     rows(database, f"UPDATE followers SET position = {position}")
 
 
-async def test_a_cursor_ahead_of_the_log_goes_back_to_what_it_has_processed(
+async def test_a_cursor_ahead_of_the_log_goes_back_to_its_last_processed_event(
     seen_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # I-34
@@ -276,7 +276,7 @@ async def test_a_cursor_ahead_of_the_log_goes_back_to_what_it_has_processed(
     assert await follower.catch_up() == 15
     assert all_seen(seen_database, 25)
     await assert_proven(follower)
-    assert "went back from position 40 to 10" in caplog.text
+    assert "moved it back from position 40 to 10" in caplog.text
     await follower.close()
 
 
@@ -320,14 +320,14 @@ def test_the_proof_tells_skipped_repeated_and_swapped_positions_apart() -> None:
     assert FollowerCursor().past([1, 2], upto=2).past([3, 5], upto=5) == right
 
 
-# As somebody does who has not committed yet.
+# As an open write transaction does.
 APPEND_ONE = """
 INSERT INTO stored_events (originator_id, originator_version, topic, state,
                            command_id, correlation_id, actor)
 VALUES (gen_random_uuid(), 1, 'order.created', '{}', gen_random_uuid(), gen_random_uuid(), 'test')
 """
 
-# So many that to collect and sort a part of them looks cheaper than to read them in their order.
+# Enough rows for the planner to prefer fetching and sorting over reading in index order.
 APPEND_MANY = """
 INSERT INTO stored_events (originator_id, originator_version, topic, state,
                            command_id, correlation_id, actor)
@@ -336,7 +336,7 @@ FROM generate_series(1, 20000)
 """
 
 
-def test_who_is_far_behind_reads_no_more_than_it_takes(own_database: str) -> None:
+def test_a_follower_far_behind_reads_only_one_batch(own_database: str) -> None:
     with psycopg.connect(owner_conninfo(own_database), autocommit=True) as connection:
         connection.execute("ALTER TABLE stored_events SET (autovacuum_enabled = off)")
         connection.execute(APPEND_MANY)
@@ -348,10 +348,10 @@ def test_who_is_far_behind_reads_no_more_than_it_takes(own_database: str) -> Non
     assert "Sort" not in steps
 
 
-async def test_who_does_not_look_inside_is_told_only_what_happened_to_what(
+async def test_a_projection_without_payload_gets_no_states(
     seen_database: str,
 ) -> None:
-    told: list[FollowedEvent] = []
+    applied: list[FollowedEvent] = []
 
     class Passer(Seen):
         needs_payload = False
@@ -359,7 +359,7 @@ async def test_who_does_not_look_inside_is_told_only_what_happened_to_what(
         async def apply(
             self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
         ) -> None:
-            told.extend(events)
+            applied.extend(events)
             await super().apply(connection, events)
 
     await write_orders(seen_database, 3)
@@ -369,6 +369,6 @@ async def test_who_does_not_look_inside_is_told_only_what_happened_to_what(
     assert cursor == await follower.recompute(cursor.position)
     await follower.close()
     logged = rows(seen_database, "SELECT originator_id, topic, state FROM stored_events")
-    assert [(one.originator_id, one.topic) for one in told] == [row[:2] for row in logged]
-    assert {one.state for one in told} == {b""}
+    assert [(one.originator_id, one.topic) for one in applied] == [row[:2] for row in logged]
+    assert {one.state for one in applied} == {b""}
     assert all(row[2] for row in logged)

@@ -1,4 +1,4 @@
-"""Readers neither skip, repeat nor reorder, whatever writers do; a plain id cursor does."""
+"""Readers of the horizon skip, repeat and reorder no event; readers of a plain id cursor do."""
 
 import random
 import threading
@@ -44,7 +44,7 @@ Look = Callable[["psycopg.Connection[Any]"], int]
 
 
 class Reader(threading.Thread):
-    """Follows the log up to whatever `look` calls its end, and keeps count of what it saw."""
+    """Follows the log up to the end that `look` returns, and records the positions."""
 
     def __init__(self, conninfo: str, look: Look) -> None:
         super().__init__()
@@ -145,11 +145,11 @@ def test_under_ten_writers_the_horizon_shows_every_event_once_and_in_order(
     assert len(everything) > 1000
     assert settled.seen == everything
     assert settled.out_of_order == 0
-    # The check of this test: a cursor that trusts the largest position loses events under it.
+    # Checks the test itself: a cursor that trusts the largest position loses events below it.
     assert set(everything) - set(naive.seen)
 
 
-def test_a_strangers_open_transaction_does_not_hold_the_horizon_up(
+def test_an_unrelated_open_transaction_does_not_hold_the_horizon_back(
     server: str, database: str
 ) -> None:
     with (
@@ -163,7 +163,7 @@ def test_a_strangers_open_transaction_does_not_hold_the_horizon_up(
         assert Horizon().look_in_thread(connection) == last_position(connection) == 1
 
 
-def test_an_open_writer_holds_the_horizon_below_its_first_position_until_it_ends(
+def test_an_open_writer_keeps_the_horizon_below_its_first_position(
     database: str,
 ) -> None:
     horizon = Horizon()
@@ -180,8 +180,8 @@ def test_an_open_writer_holds_the_horizon_below_its_first_position_until_it_ends
         assert horizon.look_in_thread(connection) == 3
 
 
-def test_a_prepared_transaction_holds_the_horizon_too(database: str) -> None:
-    """Skipped where the server does not allow them, as ours does not by default."""
+def test_a_prepared_transaction_holds_the_horizon_back(database: str) -> None:
+    """Skipped if the server does not allow them, which is the default."""
     with connect_in_thread(owner_conninfo(database)) as connection:
         shown = connection.execute("SHOW max_prepared_transactions").fetchone()
         if shown == ("0",):
@@ -209,7 +209,7 @@ def test_a_writer_that_rolled_back_is_not_waited_for(
 
 
 class Interrupted:
-    """A connection on which others get a turn after every statement of a look."""
+    """A connection that runs a callback after every statement of a look."""
 
     def __init__(
         self, connection: "psycopg.Connection[Any]", turns: list[Callable[[], None]]
@@ -228,7 +228,7 @@ class Interrupted:
 
 
 class InterruptedAsync(psycopg.AsyncConnection[TupleRow]):
-    """The same; in a pipeline the server might already be further."""
+    """The async variant; in a pipeline the server may already be ahead."""
 
     turns: list[Callable[[], None]]
 
@@ -275,7 +275,9 @@ def test_writers_that_come_between_the_statements_of_a_look_are_not_overlooked(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("statement", range(4))
-async def test_nor_are_they_where_the_service_looks(database: str, statement: int) -> None:
+async def test_writers_between_the_statements_of_an_async_look_are_not_overlooked(
+    database: str, statement: int
+) -> None:
     horizon = Horizon()
     with interrupting(database, statement) as (turns, slow):
         connection = await InterruptedAsync.connect(owner_conninfo(database), autocommit=True)
@@ -287,7 +289,7 @@ async def test_nor_are_they_where_the_service_looks(database: str, statement: in
             assert await horizon.look(connection) == 2
 
 
-def test_what_was_seen_on_one_connection_says_nothing_on_the_next(database: str) -> None:
+def test_a_horizon_is_reset_on_another_connection(database: str) -> None:
     horizon = Horizon()
     owner = owner_conninfo(database)
     with psycopg.connect(owner) as writer, psycopg.connect(owner) as another:
@@ -304,7 +306,7 @@ def test_what_was_seen_on_one_connection_says_nothing_on_the_next(database: str)
 
 
 @pytest.mark.anyio
-async def test_nor_does_it_where_the_service_looks(database: str) -> None:
+async def test_an_async_horizon_is_reset_on_another_connection(database: str) -> None:
     horizon = Horizon()
     owner = owner_conninfo(database)
     with psycopg.connect(owner) as writer, psycopg.connect(owner) as another:
@@ -323,8 +325,8 @@ async def test_nor_does_it_where_the_service_looks(database: str) -> None:
             assert await horizon.look(connection) == 3
 
 
-def test_a_sequence_that_goes_back_under_a_connection_starts_the_horizon_anew() -> None:
-    """As behind a pooler, which keeps our connection while the server behind it crashes."""
+def test_a_sequence_that_goes_back_under_a_connection_resets_the_horizon() -> None:
+    """As behind a pooler, which keeps the connection while the server crashes."""
     horizon = Horizon()
     assert horizon.observe(5, ["a"], 0) == 0
     assert horizon.observe(3, ["b"], 3) == 0
@@ -332,8 +334,8 @@ def test_a_sequence_that_goes_back_under_a_connection_starts_the_horizon_anew() 
     assert horizon.observe(6, [], 6) == 6
 
 
-def test_positions_that_were_drawn_for_nothing_are_no_horizon(database: str) -> None:
-    """A crash gives back the positions drawn behind the newest event."""
+def test_unused_positions_do_not_advance_the_horizon(database: str) -> None:
+    """A crash returns the positions drawn after the newest event."""
     with connect_in_thread(owner_conninfo(database)) as connection:
         _append(connection, uuid7(), 1)
         for _ in range(40):

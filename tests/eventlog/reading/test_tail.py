@@ -1,4 +1,4 @@
-"""The tail of the log: every subscriber gets every event once, in order, from where it asks."""
+"""Every subscriber of the tail gets every event once, in order, from its requested position."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -42,7 +42,7 @@ async def render(_: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]) 
 
 @asynccontextmanager
 async def open_tail(conninfo: str) -> AsyncIterator[tuple[Tail, Kitchen]]:
-    """A tail with a connection that has a name, and a kitchen that wakes it."""
+    """A tail with a named connection, and a committer that wakes it."""
     named = make_conninfo(conninfo, application_name="tail")
     async with (
         Notifier(conninfo) as notifier,
@@ -60,7 +60,7 @@ async def open_tail(conninfo: str) -> AsyncIterator[tuple[Tail, Kitchen]]:
 
 
 async def take(subscription: Subscription, upto: int) -> list[int]:
-    """Positions, until one of them is reached."""
+    """Returns positions up to a given one."""
     taken: list[int] = []
     while not taken or taken[-1] < upto:
         events = await subscription.next(5)
@@ -83,7 +83,7 @@ VALUES (%(id)s, 1, %(topic)s, %(state)s, %(id)s, 'late', %(id)s)
 
 
 async def late_writer(conninfo: str) -> AsyncConnection[TupleRow]:
-    """A transaction that has drawn its position and is not committed yet."""
+    """A transaction that has drawn its position and is still open."""
     order_id = uuid7()
     created = Order.Created(
         at=datetime.now(UTC), order_id=order_id, number=0, kind=OrderKind.VIP, attempts_max=3
@@ -98,7 +98,7 @@ def log_end(conninfo: str) -> int:
     return int(rows(conninfo, "SELECT coalesce(max(notification_id), 0) FROM stored_events")[0][0])
 
 
-async def test_a_new_subscriber_gets_what_happens_from_now_on_in_order(database: str) -> None:
+async def test_a_new_subscriber_gets_new_events_in_order(database: str) -> None:
     async with open_tail(database) as (tail, kitchen):
         await write(kitchen, 20)
         async with tail.subscription() as subscription:
@@ -107,7 +107,7 @@ async def test_a_new_subscriber_gets_what_happens_from_now_on_in_order(database:
             assert await take(subscription, 50) == [*range(21, 51)]
 
 
-async def test_a_subscriber_that_comes_back_gets_what_it_missed_and_then_goes_on(
+async def test_a_subscriber_that_returns_gets_missed_events_and_then_new_ones(
     database: str,
 ) -> None:
     async with open_tail(database) as (tail, kitchen):
@@ -118,11 +118,11 @@ async def test_a_subscriber_that_comes_back_gets_what_it_missed_and_then_goes_on
             assert await take(subscription, 1210) == [*range(1201, 1211)]
 
 
-async def test_coming_and_going_under_load_nobody_misses_or_repeats_an_event(
+async def test_subscribers_that_come_and_go_under_load_miss_and_repeat_no_event(
     database: str,
 ) -> None:
     async def restless(tail: Tail, name: int) -> list[int]:
-        """Leaves after a few events, over and over."""
+        """Resubscribes after every few events."""
         taken: list[int] = []
         while not taken or taken[-1] < 4000:
             async with tail.subscription(LogPosition(taken[-1] if taken else 0)) as subscription:
@@ -140,7 +140,7 @@ async def test_coming_and_going_under_load_nobody_misses_or_repeats_an_event(
         assert taken == [*range(1, 4001)]
 
 
-async def test_a_subscriber_that_knows_more_than_this_process_gets_nothing_twice(
+async def test_a_subscriber_ahead_of_this_process_gets_no_event_twice(
     database: str,
 ) -> None:
     async with (
@@ -158,7 +158,7 @@ async def test_a_subscriber_that_knows_more_than_this_process_gets_nothing_twice
             assert await take(ahead, 21) == [*range(16, 22)]
 
 
-async def test_a_subscriber_that_falls_behind_is_ended_and_reads_on_when_it_comes_back(
+async def test_a_subscriber_that_falls_behind_is_ended_and_can_resume(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daybook.eventlog.reading.subscription, "WAITING_MAX", 50)
@@ -176,7 +176,7 @@ async def test_a_subscriber_that_falls_behind_is_ended_and_reads_on_when_it_come
             assert await take(again, 100) == [*range(1, 101)]
 
 
-async def test_without_subscribers_the_log_is_not_looked_at(database: str) -> None:
+async def test_without_subscribers_the_log_is_not_read(database: str) -> None:
     name = {"name": rows(database, "SELECT current_database()")[0][0]}
     async with open_tail(database) as (tail, kitchen):
         await write(kitchen, 20)
@@ -193,7 +193,7 @@ async def test_without_subscribers_the_log_is_not_looked_at(database: str) -> No
         assert rows(database, TAIL_QUERIES, name) == before
 
 
-async def test_after_a_rest_a_new_subscriber_starts_at_its_own_present(database: str) -> None:
+async def test_after_a_pause_a_new_subscriber_starts_at_the_current_horizon(database: str) -> None:
     async with open_tail(database) as (tail, kitchen):
         async with tail.subscription():
             await kitchen.order()
@@ -204,7 +204,7 @@ async def test_after_a_rest_a_new_subscriber_starts_at_its_own_present(database:
 
 
 async def test_a_late_commit_is_waited_for_and_not_skipped(database: str) -> None:
-    """One that drew its position early and commits after others did."""
+    """It drew its position early and commits after others."""
     async with open_tail(database) as (tail, kitchen), tail.subscription() as subscription:
         async with await late_writer(database) as late:
             await write(kitchen, 10)
@@ -213,7 +213,7 @@ async def test_a_late_commit_is_waited_for_and_not_skipped(database: str) -> Non
         assert await take(subscription, 11) == [*range(1, 12)]
 
 
-async def test_a_present_that_is_not_settled_yet_is_waited_for(database: str) -> None:
+async def test_a_subscriber_waits_for_a_horizon_that_is_not_settled_yet(database: str) -> None:
     async with open_tail(database) as (tail, kitchen), AsyncExitStack() as stack:
         await write(kitchen, 20)
         async with await late_writer(database) as late:
@@ -227,7 +227,7 @@ async def test_a_present_that_is_not_settled_yet_is_waited_for(database: str) ->
         assert await take(subscription, 22) == [22]
 
 
-async def test_a_tail_heals_itself_when_its_connections_are_cut(database: str) -> None:
+async def test_a_tail_reconnects_when_its_connections_are_cut(database: str) -> None:
     async with (
         proxy_to(database) as proxy,
         open_tail(proxy.conninfo) as (tail, _),
@@ -241,7 +241,7 @@ async def test_a_tail_heals_itself_when_its_connections_are_cut(database: str) -
         assert await take(subscription, 20) == [*range(11, 21)]
 
 
-async def test_there_is_a_limit_to_subscribers(
+async def test_the_number_of_subscribers_is_limited(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daybook.eventlog.reading.tail, "SUBSCRIPTIONS_MAX", 1)
@@ -264,7 +264,7 @@ async def test_a_database_that_is_away_is_told_within_about_a_second(database: s
             assert tail.subscriptions_count == 0
 
 
-async def test_when_the_tail_ends_so_do_its_subscriptions_at_once(database: str) -> None:
+async def test_closing_the_tail_ends_its_subscriptions_at_once(database: str) -> None:
     async with open_tail(database) as (tail, _):
         async with tail.subscription() as subscription:
             waiting = asyncio.create_task(subscription.next(60))
@@ -289,7 +289,7 @@ async def test_when_the_tail_ends_so_do_its_subscriptions_at_once(database: str)
         (LogPosition(12, "current"), 6),
     ],
 )
-async def test_a_subscriber_goes_on_from_where_its_log_and_this_one_are_the_same(
+async def test_a_subscriber_resumes_from_the_last_common_position_of_both_logs(
     database: str, place: LogPosition, start: int
 ) -> None:
     async with open_tail(database) as (tail, kitchen), tail.subscription():
@@ -301,8 +301,10 @@ async def test_a_subscriber_goes_on_from_where_its_log_and_this_one_are_the_same
             f" VALUES (1, 'a.1', 0), (2, 'a.2', 5), (3, '{current}', 6)",
         )
         await write(kitchen, 10)
-        asked = LogPosition(place.position, current if place.epoch == "current" else place.epoch)
-        async with tail.subscription(asked) as subscription:
+        requested = LogPosition(
+            place.position, current if place.epoch == "current" else place.epoch
+        )
+        async with tail.subscription(requested) as subscription:
             assert subscription.position == start
             assert subscription.requested == (None if start == place.position else place.position)
             assert await take(subscription, 10) == [*range(start + 1, 11)]
@@ -316,7 +318,7 @@ async def test_streams_end_when_the_database_has_failed_over(database: str) -> N
     ):
         await write(kitchen, 10)
         assert await take(subscription, 10) == [*range(1, 11)]
-        # The epoch that this process knows is of another server than the one it finds next.
+        # The epoch that this process knows belongs to another server than the next one.
         tail._epoch = "a.1"
         proxy.drop_all()
         with pytest.raises(SubscriptionEndedError, match="failed over"):
@@ -324,7 +326,7 @@ async def test_streams_end_when_the_database_has_failed_over(database: str) -> N
 
 
 async def test_streams_end_when_the_log_has_become_shorter(database: str) -> None:
-    """As after a restored snapshot of the disk, which no timeline tells of."""
+    """As after a restored disk snapshot, which starts no new timeline."""
     async with (
         proxy_to(database) as proxy,
         open_tail(proxy.conninfo) as (tail, kitchen),
@@ -339,7 +341,7 @@ async def test_streams_end_when_the_log_has_become_shorter(database: str) -> Non
 
 
 async def test_a_subscriber_far_behind_reads_nothing_of_another_epoch(database: str) -> None:
-    """The connection it reads with may be to the new primary, while the tail's is to the old."""
+    """Its connection may lead to the new primary, and the tail's to the old one."""
     async with open_tail(database) as (tail, kitchen):
         await write(kitchen, 10)
         async with tail.subscription(LogPosition(0)) as subscription:

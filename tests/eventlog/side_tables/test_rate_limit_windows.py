@@ -1,4 +1,4 @@
-"""Admissions: limits that hold over any window, for all processes, and use up nothing in vain."""
+"""Rate limits hold over any window and for all processes, and refusals use up nothing."""
 
 import asyncio
 import json
@@ -51,23 +51,23 @@ FROM generate_series(1, %(count)s) AS number
 EXPIRE = "UPDATE admissions SET expires_at = 'epoch' WHERE key = %(key)s"
 TIMES = "SELECT limit_name, key, cardinality(times) FROM admissions ORDER BY 1, 2"
 
-# A process of its own: fifty requests, ten at a time.
+# A separate process: 50 requests, 10 at a time.
 ASK = """
 import asyncio, sys
-from daybook.eventlog.side_tables.rate_limit_windows import LimitRequest, Limit, try_acquire
+from daybook.eventlog.side_tables.rate_limit_windows import Limit, LimitRequest, try_acquire
 from daybook.eventlog.postgres.connections import connect, relaxed_writer_conninfo
 
 async def ask(connection, tries):
-    asked = [LimitRequest(Limit("per-phone", int(sys.argv[2]), 3600), "ada"),
-             LimitRequest(Limit("per-address", 1000, 60), "door")]
-    return [(await try_acquire(connection, asked))[0].is_admitted for _ in range(tries)]
+    requests = [LimitRequest(Limit("per-phone", int(sys.argv[2]), 3600), "ada"),
+                LimitRequest(Limit("per-address", 1000, 60), "door")]
+    return [(await try_acquire(connection, requests))[0].is_admitted for _ in range(tries)]
 
 async def main():
     connections = [await connect(relaxed_writer_conninfo(sys.argv[1])) for _ in range(10)]
     print("ready", flush=True)
     sys.stdin.readline()
-    told = await asyncio.gather(*(ask(connection, 5) for connection in connections))
-    print(sum(map(sum, told)))
+    results = await asyncio.gather(*(ask(connection, 5) for connection in connections))
+    print(sum(map(sum, results)))
 
 asyncio.run(main())
 """
@@ -77,24 +77,24 @@ def asked(phone: str = "ada", address: str = "door") -> list[LimitRequest]:
     return [LimitRequest(PHONE, phone), LimitRequest(ADDRESS, address)]
 
 
-def is_admitted(standings: Sequence[LimitState]) -> bool:
-    (told,) = {one.is_admitted for one in standings}
-    return told
+def is_admitted(states: Sequence[LimitState]) -> bool:
+    (results,) = {one.is_admitted for one in states}
+    return results
 
 
 async def ask(connection: AsyncConnection[TupleRow], phone: str, address: str = "door") -> bool:
     return is_admitted(await try_acquire(connection, asked(phone, address)))
 
 
-async def test_as_many_as_the_limit_says_are_let_in_and_not_one_more(database: str) -> None:
+async def test_a_limit_admits_exactly_its_count(database: str) -> None:
     # S2-28
     async with await connect(relaxed_writer_conninfo(database)) as connection:
-        told = [await ask(connection, "ada") for _ in range(10)]
+        results = [await ask(connection, "ada") for _ in range(10)]
 
-    assert told == [True] * 3 + [False] * 7
+    assert results == [True] * 3 + [False] * 7
 
 
-async def test_who_is_refused_by_one_limit_uses_up_nothing_of_another(database: str) -> None:
+async def test_a_refusal_by_one_limit_uses_up_no_other_limit(database: str) -> None:
     async with await connect(relaxed_writer_conninfo(database)) as connection:
         for phone in ("ada", "ada", "ada", "ada", "ada", "bob"):
             await ask(connection, phone)
@@ -106,7 +106,7 @@ async def test_who_is_refused_by_one_limit_uses_up_nothing_of_another(database: 
     ]
 
 
-async def test_who_is_refused_leaves_no_row_behind(database: str) -> None:
+async def test_a_refusal_leaves_no_row(database: str) -> None:
     async with await connect(relaxed_writer_conninfo(database)) as connection:
         for number in range(20):
             assert await ask(connection, f"guest {number}")
@@ -116,7 +116,7 @@ async def test_who_is_refused_leaves_no_row_behind(database: str) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "is_let_in"), [(3590, False), (3600, True)])
-async def test_room_comes_back_when_the_oldest_has_left_the_window(
+async def test_a_limit_admits_again_when_the_oldest_attempt_leaves_the_window(
     database: str, seconds: int, is_let_in: bool
 ) -> None:
     # S2-32
@@ -127,7 +127,7 @@ async def test_room_comes_back_when_the_oldest_has_left_the_window(
         assert await ask(connection, "ada") is is_let_in
 
 
-async def test_the_wait_that_is_told_is_the_wait_that_it_takes(database: str) -> None:
+async def test_a_limit_admits_again_after_the_announced_wait(database: str) -> None:
     async with await connect(relaxed_writer_conninfo(database)) as connection:
         for _ in range(3):
             await ask(connection, "ada")
@@ -153,40 +153,40 @@ async def test_attempts_at_one_command_count_once(database: str) -> None:
             True,
             False,
         ]
-        # Sent again, it is still one of the three that there may be.
+        # A repeated command still counts as one of three.
         (phone, _) = sorted(
             await try_acquire(connection, asked(), first), key=lambda one: -len(one.name)
         )
         assert is_admitted([phone])
 
 
-async def test_an_attempt_counts_from_its_latest_on(database: str) -> None:
-    # I-31: its effect is as late as the last attempt.
+async def test_a_repeated_command_counts_from_its_latest_attempt(database: str) -> None:
+    # I-31: the effect may be as late as the last attempt.
     async with await connect(relaxed_writer_conninfo(database)) as connection:
         command = uuid7()
         assert is_admitted(await try_acquire(connection, asked(), command))
         rows(database, GROW_OLDER, {"seconds": 3000})
         assert is_admitted(await try_acquire(connection, asked(), command))
         rows(database, GROW_OLDER, {"seconds": 3000})
-        told = [await ask(connection, "ada") for _ in range(3)]
-    assert told == [True, True, False]
+        results = [await ask(connection, "ada") for _ in range(3)]
+    assert results == [True, True, False]
 
 
-async def test_what_is_given_back_is_there_again(database: str) -> None:
+async def test_a_refunded_attempt_can_be_used_again(database: str) -> None:
     async with await connect(relaxed_writer_conninfo(database)) as connection:
         for _ in range(5):
             command = uuid7()
-            told = await try_acquire(connection, asked(), command)
-            assert is_admitted(told)
-            await give_back(connection, asked(), command_id=command, noted_at=told[0].noted_at)
+            results = await try_acquire(connection, asked(), command)
+            assert is_admitted(results)
+            await give_back(connection, asked(), command_id=command, noted_at=results[0].noted_at)
         assert {count for _, _, count in rows(database, TIMES)} == {0}
         for _ in range(2):
             await give_back(connection, asked(), command_id=uuid7(), noted_at=None)
         assert [await ask(connection, "ada") for _ in range(4)] == [True] * 3 + [False]
 
 
-async def test_an_attempt_that_is_given_back_leaves_its_twin(database: str) -> None:
-    # I-31: the twin may have taken effect.
+async def test_a_refund_leaves_the_other_attempt_of_the_command(database: str) -> None:
+    # I-31: the other attempt may have taken effect.
     async with await connect(relaxed_writer_conninfo(database)) as connection:
         command = uuid7()
         for turn in (0, 1):
@@ -196,22 +196,22 @@ async def test_an_attempt_that_is_given_back_leaves_its_twin(database: str) -> N
             assert ("per-phone", str(turn), 1) in rows(database, TIMES)
 
 
-async def test_an_instance_of_an_earlier_version_counts_along(database: str) -> None:
+async def test_attempts_of_an_earlier_version_count_too(database: str) -> None:
     earlier = """
     SELECT is_admitted FROM admit('{per-phone}', '{ada}', '{3}', '{3600}')
     """
     async with await connect(relaxed_writer_conninfo(database)) as connection:
         command = uuid7()
         assert rows(database, earlier) == [(True,)]
-        told = await try_acquire(connection, asked(), command)
+        results = await try_acquire(connection, asked(), command)
         assert rows(database, earlier) == [(True,)]
         assert not await ask(connection, "ada")
-        await give_back(connection, asked(), command_id=command, noted_at=told[0].noted_at)
+        await give_back(connection, asked(), command_id=command, noted_at=results[0].noted_at)
         assert await ask(connection, "ada")
         assert rows(database, earlier) == [(False,)]
 
 
-async def test_rows_from_before_belong_to_no_command(database: str) -> None:
+async def test_rows_of_an_earlier_version_belong_to_no_command(database: str) -> None:
     async with await connect(relaxed_writer_conninfo(database)) as connection:
         for _ in range(2):
             await ask(connection, "ada")
@@ -222,7 +222,7 @@ async def test_rows_from_before_belong_to_no_command(database: str) -> None:
         assert not await ask(connection, "ada")
 
 
-async def test_a_limit_that_was_lowered_counts_those_that_were_let_in_before(
+async def test_a_lowered_limit_counts_earlier_attempts(
     database: str,
 ) -> None:
     async with await connect(relaxed_writer_conninfo(database)) as connection:
@@ -236,8 +236,10 @@ async def test_a_limit_that_was_lowered_counts_those_that_were_let_in_before(
     assert 2990 < one.seconds <= 3000
 
 
-def test_of_a_hundred_from_two_processes_at_once_the_limit_is_let_in(own_database: str) -> None:
-    """S2-30, D-39: check, then write, would let in many more."""
+def test_of_100_concurrent_attempts_in_two_processes_the_limit_admits_its_count(
+    own_database: str,
+) -> None:
+    """S2-30, D-39: check-then-write would admit many more."""
     for limit in (3, 40):
         arguments = [sys.executable, "-c", ASK, own_database, str(limit)]
         processes = [
@@ -258,19 +260,19 @@ def test_of_a_hundred_from_two_processes_at_once_the_limit_is_let_in(own_databas
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-        told = [int(process.communicate(timeout=60)[0]) for process in processes]
+        results = [int(process.communicate(timeout=60)[0]) for process in processes]
 
-        assert sum(told) == limit
+        assert sum(results) == limit
         found = rows(own_database, TIMES)
         assert found == [("per-address", "door", limit), ("per-phone", "ada", limit)]
         rows(own_database, "DELETE FROM admissions")
 
 
-async def test_those_who_share_an_address_or_a_number_never_wait_for_each_other_in_a_ring(
+async def test_attempts_that_share_limits_in_any_order_never_deadlock(
     own_database: str,
 ) -> None:
-    """S2-21: rows are locked in one order, whichever way the limits are named, and whoever cleans
-    up does not wait."""
+    """S2-21: rows are locked in one order for any order of the limits, and deletion does not
+    wait."""
     connections = [await connect(relaxed_writer_conninfo(own_database)) for _ in range(8)]
 
     async def press(number: int) -> None:
@@ -278,18 +280,18 @@ async def test_those_who_share_an_address_or_a_number_never_wait_for_each_other_
             one = asked(f"guest {(number + turn) % 3}", f"door {turn % 3}")
             await try_acquire(connections[number], one if turn % 2 else [*reversed(one)])
             if turn % 7 == number % 7:
-                # One row alone, so that the test itself cannot be in a ring.
+                # Locks a single row, so that the test itself cannot deadlock.
                 await connections[number].execute(EXPIRE, {"key": f"door {turn % 3}"})
                 await delete_expired(connections[number], limit=2)
 
-    # A deadlock raises, and so does a lock that is waited for longer than two seconds.
+    # A deadlock raises, and so does a wait for a lock of more than 2 seconds.
     await asyncio.gather(*(press(number) for number in range(8)))
     for connection in connections:
         await connection.close()
 
 
 class Model:
-    """The limits as one would write them down: every admission with its time."""
+    """A model of the limits: every admission with its time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -312,7 +314,7 @@ class Model:
 
 
 Steps = list[tuple[int, str, str]]
-# Spans far from the edges of both windows: the clock goes on while the test runs.
+# Spans far from the edges of both windows, because the clock advances during the test.
 STEPS = some.lists(
     some.tuples(
         some.sampled_from([0, 25, 1000]), some.sampled_from("ab"), some.sampled_from(["x", "y"])
@@ -323,10 +325,10 @@ STEPS = some.lists(
 
 @given(steps=STEPS)
 @settings(max_examples=30, deadline=None)
-def test_whatever_comes_the_limits_do_as_their_model_does(
+def test_limits_agree_with_their_model_for_any_sequence_of_attempts(
     shared_database: str, steps: Steps
 ) -> None:
-    """D-39: a limiter that never limits, or forgets too late, differs at once."""
+    """D-39: a limiter that never limits, or expires too late, differs at once."""
     asyncio.run(compare(shared_database, steps))
 
 
@@ -343,7 +345,7 @@ async def compare(database: str, steps: Steps) -> None:
     rows(database, "DELETE FROM admissions")
 
 
-async def test_what_no_limit_looks_at_any_more_is_forgotten_and_nothing_else(
+async def test_only_expired_rows_are_deleted(
     database: str,
 ) -> None:
     # S2-33
@@ -362,7 +364,7 @@ async def test_what_no_limit_looks_at_any_more_is_forgotten_and_nothing_else(
         assert rows(database, TIMES) == []
 
 
-async def test_what_somebody_holds_is_not_waited_for(database: str) -> None:
+async def test_deletion_does_not_wait_for_locked_rows(database: str) -> None:
     rows(database, FILL, {"seconds": -1, "count": 2})
     with psycopg.connect(owner_conninfo(database)) as holder:
         holder.execute("SELECT FROM admissions WHERE key = 'k1' FOR UPDATE")

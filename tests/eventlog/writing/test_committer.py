@@ -1,4 +1,4 @@
-"""The committer: what it decides, in which order, and that live tables are the log's fold."""
+"""The committer's decisions and their order; live tables equal the fold of the log."""
 
 import asyncio
 import random
@@ -44,12 +44,12 @@ async def test_an_order_goes_from_pending_through_one_claim_to_complete(database
     ]
 
 
-async def test_whoever_waits_for_commits_is_told_which_kinds_of_aggregates_they_were_about(
+async def test_on_commit_gets_the_changed_kinds_of_aggregates(
     database: str,
 ) -> None:
-    told: list[tuple[int, frozenset[str]]] = []
+    commits: list[tuple[int, frozenset[str]]] = []
     async with open_kitchen(
-        database, on_commit=lambda position, kinds: told.append((position, kinds))
+        database, on_commit=lambda position, kinds: commits.append((position, kinds))
     ) as kitchen:
         await kitchen.order()
         bot = await kitchen.bot()
@@ -57,23 +57,23 @@ async def test_whoever_waits_for_commits_is_told_which_kinds_of_aggregates_they_
         with pytest.raises(BotBusyError):
             await kitchen.claim(bot)
 
-    assert [position for position, _ in told] == [1, 2, 4]
-    assert [{*kinds} for _, kinds in told] == [{"order"}, {"bot"}, {"order", "bot"}]
+    assert [position for position, _ in commits] == [1, 2, 4]
+    assert [{*kinds} for _, kinds in commits] == [{"order"}, {"bot"}, {"order", "bot"}]
 
 
 async def test_a_receipt_names_the_command_and_the_position_of_its_last_event(
     database: str,
 ) -> None:
-    asked = origin()
+    command_origin = origin()
     async with open_kitchen(database) as kitchen:
         receipt = await kitchen.committer.submit(
-            CreateOrder(order_id=uuid7(), kind=OrderKind.VIP), asked
+            CreateOrder(order_id=uuid7(), kind=OrderKind.VIP), command_origin
         )
 
-    assert receipt.command_id == asked.command_id
+    assert receipt.command_id == command_origin.command_id
     query = "SELECT position, actor, command_id, correlation_id, causation_id FROM log"
     assert rows(database, query) == [
-        (receipt.position, "test", asked.command_id, asked.command_id, None)
+        (receipt.position, "test", command_origin.command_id, command_origin.command_id, None)
     ]
 
 
@@ -125,7 +125,7 @@ async def test_a_claim_that_was_lost_completes_nothing(database: str) -> None:
     assert rows(database, "SELECT count(*) FROM log WHERE topic = 'order.completed'") == [(1,)]
 
 
-async def test_one_kinds_id_given_for_anothers_is_unknown(database: str) -> None:
+async def test_an_id_of_another_kind_of_aggregate_is_unknown(database: str) -> None:
     async with open_kitchen(database) as kitchen:
         order = await kitchen.order()
         impostor = replace(await kitchen.bot(), id=order.id)
@@ -134,7 +134,7 @@ async def test_one_kinds_id_given_for_anothers_is_unknown(database: str) -> None
 
 
 class _RecordThenRefuse:
-    """A command that takes a ready order, records an event, and only then finds a reason."""
+    """A command that picks a ready order, records an event, and then refuses."""
 
     needs = Needs(pick=ORDER, pick_count=1)
 
@@ -204,16 +204,16 @@ async def test_after_random_commands_the_live_tables_are_the_fold_of_the_log(
     database: str,
 ) -> None:
     chance = random.Random(7)
-    held: list[Order] = []
+    claimed: list[Order] = []
 
     async def step(kitchen: Kitchen, bots: list[Bot]) -> None:
         action = chance.choice(["order", "order", "claim", "complete"])
         if action == "order":
             await kitchen.order(chance.choice(list(OrderKind)))
         elif action == "claim" and (order := await kitchen.claim(chance.choice(bots))):
-            held.append(order)
-        elif action == "complete" and held:
-            await kitchen.complete(held.pop(chance.randrange(len(held))))
+            claimed.append(order)
+        elif action == "complete" and claimed:
+            await kitchen.complete(claimed.pop(chance.randrange(len(claimed))))
 
     async with open_kitchen(database, lanes=2) as kitchen:
         bots = [await kitchen.bot() for _ in range(5)]
@@ -222,7 +222,7 @@ async def test_after_random_commands_the_live_tables_are_the_fold_of_the_log(
             assert live_rows(database) == fold_of_the_log(database)
 
 
-async def test_stopping_commits_what_was_accepted_and_refuses_what_comes_after(
+async def test_stopping_commits_accepted_commands_and_refuses_later_ones(
     database: str,
 ) -> None:
     async with open_kitchen(database) as kitchen:
@@ -240,7 +240,7 @@ class _Unheard(Event, frozen=True, kw_only=True):
 
 
 class _RecordUnregistered:
-    """A defect that shows only when the batch is being written."""
+    """A defect that shows only while the batch is written."""
 
     needs = Needs()
 
@@ -295,7 +295,7 @@ CREATE TRIGGER note_setting AFTER INSERT ON stored_events
 """
 
 
-async def test_what_is_acknowledged_is_flushed_whatever_the_servers_default(
+async def test_acknowledged_commits_are_flushed_whatever_the_servers_default(
     own_database: str,
 ) -> None:
     name = psycopg.conninfo.conninfo_to_dict(own_database)["dbname"]

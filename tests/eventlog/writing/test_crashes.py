@@ -1,4 +1,4 @@
-"""Crashes and pauses of the real thing: nothing acknowledged is lost, and nobody waits for long."""
+"""Crashes and pauses of real processes lose nothing acknowledged and block no writer for long."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ from tests.support.databases.tcp_proxy import proxy_to
 
 pytestmark = pytest.mark.anyio
 
-# Begins what a writer begins: holds a bot, draws a position, and then stands still.
+# Acts as a writer that locks a bot, draws a position, and then pauses.
 PAUSED_WRITER = """
 import sys, psycopg
 from uuid import UUID, uuid4
@@ -62,7 +62,7 @@ def postmaster_pid(directory: Path) -> int:
 
 
 @pytest.mark.slow
-async def test_postgres_killed_under_load_loses_nothing_acknowledged_and_the_committer_heals(
+async def test_postgres_killed_under_load_loses_nothing_acknowledged_and_the_committer_recovers(
     own_server: tuple[str, Path],
 ) -> None:
     conninfo, directory = own_server
@@ -105,7 +105,7 @@ async def test_postgres_killed_under_load_loses_nothing_acknowledged_and_the_com
 
 @contextmanager
 def paused_writer(conninfo: str, bot: Bot) -> Iterator[None]:
-    """Another process, stopped by SIGSTOP in the middle of its transaction."""
+    """Another process, stopped by SIGSTOP inside its transaction."""
     process = subprocess.Popen(
         [sys.executable, "-c", PAUSED_WRITER, writer_conninfo(conninfo), str(bot.id)],
         stdout=subprocess.PIPE,
@@ -139,7 +139,7 @@ async def test_a_paused_writer_stalls_the_others_for_two_and_a_half_seconds_at_m
     assert 1.0 < waited < 2.5
 
 
-async def test_a_database_that_cannot_write_is_named_and_writing_resumes_by_itself(
+async def test_a_database_that_cannot_write_is_reported_and_writing_resumes_by_itself(
     own_database: str,
 ) -> None:
     name = psycopg.conninfo.conninfo_to_dict(own_database)["dbname"]
@@ -169,11 +169,11 @@ def set_up(conninfo: str, statement: str) -> None:
         owner.execute("SELECT pg_reload_conf()")
 
 
-async def test_the_outcome_is_not_asked_for_while_the_lost_session_may_still_commit(
+async def test_the_outcome_is_not_read_while_the_lost_session_may_still_commit(
     own_server: tuple[str, Path],
 ) -> None:
-    """A lane that asks too early finds nothing, commits the command again, and answers that it
-    exists already."""
+    """A writer that reads too early finds nothing, commits the command again, and reports a
+    conflict."""
     conninfo, _ = own_server
     async with (
         proxy_to(conninfo) as proxy,
@@ -182,7 +182,7 @@ async def test_the_outcome_is_not_asked_for_while_the_lost_session_may_still_com
         await kitchen.bot()
         set_up(conninfo, AWAIT_STANDBY)
         ordering = asyncio.create_task(kitchen.order())
-        # It is in its COMMIT, which no signal ends: the transaction is there, and not seen yet.
+        # The session is in COMMIT, which no signal ends: the transaction is not visible yet.
         await eventually(lambda: rows(conninfo, FIND_COMMITTING))
         ((backend,),) = rows(conninfo, FIND_COMMITTING)
         os.kill(backend, signal.SIGSTOP)
@@ -191,7 +191,7 @@ async def test_the_outcome_is_not_asked_for_while_the_lost_session_may_still_com
             proxy.drop_all()
             await eventually(lambda: rows(conninfo, FIND_ASKING))
             await asyncio.sleep(0.3)
-            # It waits for the session, and has not begun the same once more.
+            # The writer waits for the session and has not retried the command.
             assert rows(conninfo, FIND_ASKING)
             assert not ordering.done()
         finally:
@@ -204,10 +204,10 @@ async def test_the_outcome_is_not_asked_for_while_the_lost_session_may_still_com
     ]
 
 
-async def test_what_is_found_in_the_log_is_not_answered_before_the_standby_has_it(
+async def test_an_outcome_found_in_the_log_is_not_returned_before_the_standby_has_it(
     own_server: tuple[str, Path],
 ) -> None:
-    """To end a session ends its wait for the standby, too: the event is seen, and not yet safe."""
+    """Terminating a session also ends its wait for the standby: the event is visible, not safe."""
     conninfo, _ = own_server
     async with (
         proxy_to(conninfo) as proxy,

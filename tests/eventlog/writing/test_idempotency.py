@@ -1,4 +1,4 @@
-"""The same request, sent again, has no second effect and gets the same answer."""
+"""A repeated request has no second effect and gets the same response."""
 
 import asyncio
 from typing import Any
@@ -43,7 +43,7 @@ def orders_count(database: str) -> int:
     return int(rows(database, "SELECT count(*) FROM log WHERE topic = 'order.created'")[0][0])
 
 
-async def test_a_request_that_is_sent_again_gets_the_first_answer(database: str) -> None:
+async def test_a_repeated_request_gets_the_first_response(database: str) -> None:
     async with open_kitchen(database) as kitchen:
         first = await order(kitchen, key("k"))
         again = await order(kitchen, key("k"))
@@ -78,7 +78,7 @@ async def test_a_key_used_for_another_request_is_refused_and_changes_nothing(
     assert orders_count(database) == 1
 
 
-async def test_a_key_belongs_to_whoever_used_it(database: str) -> None:
+async def test_a_key_belongs_to_its_principal(database: str) -> None:
     async with open_kitchen(database) as kitchen:
         await order(kitchen, key("k"))
         receipt = await order(kitchen, key("k", principal="bob"))

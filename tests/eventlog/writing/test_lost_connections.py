@@ -1,4 +1,4 @@
-"""When the connection breaks, the committer's answer is still the truth."""
+"""The committer's outcome is true even if the connection breaks."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ COUNT_EVENTS = "SELECT count(*) FROM stored_events"
 
 
 @pytest.mark.parametrize("cut", [Cut.AFTER_REQUEST, Cut.BEFORE_REQUEST, Cut.WITHOUT_COMMIT])
-async def test_a_connection_cut_at_commit_is_answered_as_if_it_had_held(
+async def test_a_connection_cut_at_commit_does_not_change_the_outcome(
     database: str, cut: Cut
 ) -> None:
     async with proxy_to(database) as proxy, open_kitchen(proxy.conninfo) as kitchen:
@@ -36,10 +36,10 @@ async def test_a_connection_cut_at_commit_is_answered_as_if_it_had_held(
 
 
 @pytest.mark.parametrize("cut", [Cut.AFTER_REQUEST, Cut.BEFORE_REQUEST, Cut.WITHOUT_COMMIT])
-async def test_a_batch_of_several_parts_cut_at_commit_is_answered_as_if_it_had_held(
+async def test_a_connection_cut_at_commit_does_not_change_the_outcome_of_several_parts(
     database: str, cut: Cut
 ) -> None:
-    """Parts of it have left before the rest was packed: it is in the log as a whole or not."""
+    """Parts were sent before the rest was packed; the log holds the whole batch or none of it."""
     count = 2 * PART_EVENTS + 1
     many = AllOrNothing(
         [CreateOrder(order_id=uuid7(), kind=OrderKind.NORMAL) for _ in range(count)]
@@ -58,7 +58,7 @@ async def test_a_batch_of_several_parts_cut_at_commit_is_answered_as_if_it_had_h
 
 
 async def test_claims_and_completions_cut_at_commit_happen_exactly_once(database: str) -> None:
-    # S0-69: no half of a claim, even when the connection is lost at the worst moment
+    # S0-69: a claim is atomic, even if the connection is lost at COMMIT.
     async with proxy_to(database) as proxy, open_kitchen(proxy.conninfo) as kitchen:
         bot = await kitchen.bot()
         for _ in range(4):
@@ -82,7 +82,7 @@ async def test_claims_and_completions_cut_at_commit_happen_exactly_once(database
     }
 
 
-async def test_a_server_that_never_answers_commit_is_asked_anew_in_time(database: str) -> None:
+async def test_a_server_that_never_confirms_commit_is_queried_again_in_time(database: str) -> None:
     async with (
         proxy_to(database) as proxy,
         open_kitchen(proxy.conninfo, deadline_seconds=1.5) as kitchen,
@@ -96,7 +96,7 @@ async def test_a_server_that_never_answers_commit_is_asked_anew_in_time(database
     assert rows(database, COUNT_EVENTS) == [(2,)]
 
 
-async def test_when_nobody_can_be_asked_the_answer_is_that_the_outcome_is_unknown(
+async def test_the_outcome_is_unknown_if_the_log_cannot_be_read(
     database: str,
 ) -> None:
     async with (
@@ -114,7 +114,7 @@ async def test_when_nobody_can_be_asked_the_answer_is_that_the_outcome_is_unknow
     assert rows(database, COUNT_EVENTS) == [(3,)]
 
 
-async def test_a_command_that_cannot_reach_the_database_says_so_in_time_and_never_happens(
+async def test_a_command_that_cannot_reach_the_database_fails_in_time_and_never_runs(
     database: str,
 ) -> None:
     async with (
@@ -137,7 +137,7 @@ async def test_a_command_that_cannot_reach_the_database_says_so_in_time_and_neve
 async def test_a_batch_that_was_rolled_back_is_not_mistaken_for_another_writers_events(
     database: str,
 ) -> None:
-    """The lost batch's order id is taken by somebody else before the log is asked."""
+    """Another writer takes the lost batch's order id before the log is read."""
     contested = uuid7()
     async with (
         open_kitchen(database) as rival,
@@ -156,8 +156,8 @@ async def test_a_batch_that_was_rolled_back_is_not_mistaken_for_another_writers_
 
 
 async def test_a_part_of_a_lost_batch_in_the_log_is_not_taken_for_the_whole(database: str) -> None:
-    """Two services derive the same command, as process managers do. The batch of the first is lost
-    before its COMMIT, the second commits the command: the rest of the first's batch is not done."""
+    """Two services derive the same command, as process managers do. The first loses its batch
+    before COMMIT, the second commits the command: the rest of the first batch is not committed."""
     shared, alone = uuid7(), uuid7()
     derived = origin()
     async with (

@@ -1,4 +1,4 @@
-"""What ends something goes before what begins something, and nobody waits for ever."""
+"""Commands run by priority, and none starves."""
 
 import asyncio
 from uuid import UUID
@@ -25,9 +25,9 @@ def claim(bot_id: UUID) -> ClaimOrder:
     return ClaimOrder(bot_id=bot_id, claim_id=uuid7(), seconds=10)
 
 
-async def test_whoever_ends_something_waits_for_a_short_batch_only(database: str) -> None:
-    """Creations came first and there are many; the claim goes before them, and of them only so many
-    go with it that the next claim is not kept waiting."""
+async def test_a_high_priority_command_waits_only_for_a_short_batch(database: str) -> None:
+    """The claim overtakes 300 earlier creations, and at most ADDED_WEIGHT_MAX of them join its
+    batch, so that the next claim need not wait."""
     async with open_kitchen(database) as kitchen:
         await kitchen.order()
         bot = await kitchen.bot()
@@ -40,8 +40,8 @@ async def test_whoever_ends_something_waits_for_a_short_batch_only(database: str
     assert 0 < len(done) <= ADDED_WEIGHT_MAX
 
 
-class Afterwards(Struct, frozen=True):
-    """The same command, if nobody waited for it."""
+class LowPriority(Struct, frozen=True):
+    """The same command with low priority."""
 
     command: CreateOrder
 
@@ -53,11 +53,11 @@ class Afterwards(Struct, frozen=True):
         return self.command.decide(work)
 
 
-async def test_while_others_wait_little_is_added_to_what_they_wait_for(database: str) -> None:
-    # S3-24, D-46: what was accepted for later is carried out when there is room for it.
+async def test_low_priority_commands_add_little_to_a_batch_of_others(database: str) -> None:
+    # S3-24, D-46: deferred commands run when there is capacity.
     async with open_kitchen(database) as kitchen:
         await kitchen.order()
-        later = [kitchen.committer.submit(Afterwards(create()), origin()) for _ in range(300)]
+        later = [kitchen.committer.submit(LowPriority(create()), origin()) for _ in range(300)]
         await kitchen.committer.submit(create(), origin())
         done = [one for one in later if one.done()]
         await asyncio.gather(*later)
@@ -65,16 +65,16 @@ async def test_while_others_wait_little_is_added_to_what_they_wait_for(database:
     assert 0 < len(done) <= ADDED_WEIGHT_MAX
 
 
-async def test_what_is_large_and_can_wait_is_not_passed_by_for_ever(database: str) -> None:
+async def test_a_large_command_of_normal_priority_does_not_starve(database: str) -> None:
     async with open_kitchen(database) as kitchen:
         bots = [await kitchen.bot() for _ in range(4)]
         is_over = asyncio.Event()
 
-        async def ask_again_and_again(kitchen: Kitchen, bot_id: UUID) -> None:
+        async def claim_repeatedly(kitchen: Kitchen, bot_id: UUID) -> None:
             while not is_over.is_set():
                 await kitchen.committer.submit(claim(bot_id), origin())
 
-        asking = [asyncio.create_task(ask_again_and_again(kitchen, bot.id)) for bot in bots]
+        asking = [asyncio.create_task(claim_repeatedly(kitchen, bot.id)) for bot in bots]
         await asyncio.sleep(0.05)
         large = AllOrNothing([create() for _ in range(600)])
         receipt = await kitchen.committer.submit(large, origin())

@@ -1,4 +1,4 @@
-"""What a process remembers saves it a look, and never lets it decide from what is out of date."""
+"""The row cache saves reads, and no command decides from stale rows."""
 
 import asyncio
 from collections.abc import Iterator
@@ -54,19 +54,19 @@ async def claim_expires(workshop: Workshop, job: Job) -> None:
     await workshop.submit(ExpireLease(job_id=job.id, claim_id=job.lease.claim_id, jitter=0))
 
 
-async def test_who_has_claimed_jobs_tells_what_became_of_them_without_a_look_at_their_rows(
+async def test_jobs_claimed_by_this_process_are_completed_without_reading_their_rows(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_workshop(database) as workshop:
         await workshop.jobs(6)
         claimed = await workshop.claim(6)
         outcomes = [*Outcome, Outcome.DONE]
-        told = [
+        results = [
             workshop.result(job, outcome, until=job.created_at)
             for job, outcome in zip(claimed, outcomes, strict=True)
         ]
         with no_looking(monkeypatch):
-            receipt = await workshop.submit(FinishJobs(results=told, jitter=0))
+            receipt = await workshop.submit(FinishJobs(results=results, jitter=0))
             (first, *_) = receipt.result
             assert first.answer.status is JobStatus.COMPLETED
 
@@ -86,8 +86,8 @@ async def test_a_claim_that_another_process_has_ended_is_lost(database: str) -> 
     assert topics(database, job) == ["created", "claimed", "failed"]
 
 
-async def test_a_claim_given_by_another_process_is_not_taken_for_a_lost_one(database: str) -> None:
-    """The naive memory refuses what it does not know, without asking."""
+async def test_a_claim_of_another_process_is_not_mistaken_for_a_lost_one(database: str) -> None:
+    """A naive cache would refuse unknown claims without reading."""
     async with open_workshop(database) as one, open_workshop(database) as other:
         await one.job()
         (lost,) = await one.claim(lease_seconds=0.01)
@@ -107,18 +107,18 @@ async def test_one_job_of_many_that_another_process_has_ended_stops_no_other(dat
         await other.submit(CancelJob(claimed[18].id))
         results = [one.result(job) for job in claimed]
         receipt = await one.submit(FinishJobs(results=results, jitter=0))
-        refused = [place for place, told in enumerate(receipt.result) if not told_done(told)]
+        refused = [index for index, result in enumerate(receipt.result) if not is_done(result)]
 
     assert refused == [17, 18]
     assert all(topics(database, job).count("completed") <= 1 for job in claimed)
     assert rows(database, "SELECT id FROM jobs") == []
 
 
-def told_done(settled: Any) -> bool:
+def is_done(settled: Any) -> bool:
     return isinstance(settled.answer, Job)
 
 
-async def test_what_two_processes_tell_at_once_about_the_same_claims_happens_once(
+async def test_concurrent_results_of_two_processes_for_the_same_claims_count_once(
     database: str,
 ) -> None:
     async with open_workshop(database) as one, open_workshop(database) as other:
@@ -128,15 +128,15 @@ async def test_what_two_processes_tell_at_once_about_the_same_claims_happens_onc
         first = FinishJobs(results=[one.result(job) for job in claimed], jitter=0)
         second = FinishJobs(results=[other.result(job) for job in [*back, *there]], jitter=0)
         answers = await asyncio.gather(one.submit(first), other.submit(second))
-        done = sum(told_done(told) for receipt in answers for told in receipt.result)
+        done = sum(is_done(result) for receipt in answers for result in receipt.result)
 
     assert done == 200
     assert all(topics(database, job) == ["created", "claimed", "completed"] for job in claimed)
 
 
-async def test_nothing_is_decided_from_what_a_failover_has_taken_back(database: str) -> None:
-    """A standby that takes over may lack the last of the log: the version in it is an older one, so
-    the primary key would let the next but one in, and leave a gap."""
+async def test_no_command_decides_from_cached_rows_that_a_failover_lost(database: str) -> None:
+    """A promoted standby may lack the end of the log: its version is older, so the primary key
+    would accept the version after next and leave a gap."""
     async with open_workshop(database) as workshop:
         await workshop.jobs(2)
         claimed = await workshop.claim(2)
@@ -150,35 +150,37 @@ async def test_nothing_is_decided_from_what_a_failover_has_taken_back(database: 
 
 
 def lose_claims(database: str) -> None:
-    """As an asynchronous standby does that is promoted before it has heard of them."""
+    """As an asynchronous standby does that is promoted before it received them."""
     with psycopg.connect(owner_conninfo(database), autocommit=True) as owner:
         owner.execute(FORGET_CLAIM)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.DONE, Outcome.RETRY])
-async def test_a_claim_lost_in_a_failover_completes_nothing_of_the_one_that_came_after(
+async def test_a_claim_lost_in_a_failover_does_not_complete_its_successor(
     database: str, outcome: Outcome
 ) -> None:
-    """The row is of the version that is remembered, and under another claim."""
+    """The row has the cached version, but another claim."""
     # I-23
     async with open_workshop(database) as one, open_workshop(database) as other:
         await one.jobs(2)
         lost = await one.claim(2)
         lose_claims(database)
-        held = await other.claim(2)
+        claimed_again = await other.claim(2)
         results = [one.result(job, outcome) for job in lost]
         receipt = await one.submit(FinishJobs(results=results, jitter=0))
-        assert not any(told_done(told) for told in receipt.result)
-        for job in held:
+        assert not any(is_done(result) for result in receipt.result)
+        for job in claimed_again:
             await other.finish(job)
 
-    assert [topics(database, job) for job in held] == [["created", "claimed", "completed"]] * 2
+    assert [topics(database, job) for job in claimed_again] == [
+        ["created", "claimed", "completed"]
+    ] * 2
 
 
-async def test_whatever_is_remembered_is_dropped_when_a_connection_is_made_anew(
+async def test_a_new_connection_clears_the_cache(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be that of another server, whose log is not the one that was remembered."""
+    """It may lead to another server, whose log differs from the cached rows."""
     async with open_workshop(database) as workshop:
         await workshop.jobs(2)
         first, second = await workshop.claim(2)
@@ -190,22 +192,22 @@ async def test_whatever_is_remembered_is_dropped_when_a_connection_is_made_anew(
         await workshop.finish(second)
 
 
-async def test_what_was_committed_on_an_earlier_connection_is_not_remembered(
+async def test_a_batch_of_an_earlier_connection_caches_nothing(
     database: str,
 ) -> None:
     async with open_workshop(database) as workshop:
         await workshop.job()
         claimed = await workshop.claim()
-    memory = RowCache(LiveJobs())
-    life = memory.generation
+    cache = RowCache(LiveJobs())
+    generation = cache.generation
     drop_caches()
-    memory.put([Left(job) for job in claimed], life)
-    assert memory.get_all([job.id.int for job in claimed]) is None
-    memory.put([Left(job) for job in claimed], memory.generation)
-    assert memory.get_all([job.id.int for job in claimed]) == claimed
+    cache.put([Left(job) for job in claimed], generation)
+    assert cache.get_all([job.id.int for job in claimed]) is None
+    cache.put([Left(job) for job in claimed], cache.generation)
+    assert cache.get_all([job.id.int for job in claimed]) == claimed
 
 
-async def test_a_refusal_from_memory_is_as_sure_as_any_other(database: str) -> None:
+async def test_a_refusal_from_cached_rows_is_verified(database: str) -> None:
     async with open_workshop(database) as workshop:
         first, second = await workshop.jobs(2)
         claimed, other = await workshop.claim(2)
@@ -222,7 +224,7 @@ async def test_a_refusal_from_memory_is_as_sure_as_any_other(database: str) -> N
     assert topics(database, second) == ["created", "claimed"]
 
 
-async def test_large_payloads_and_lanes_are_not_remembered(database: str) -> None:
+async def test_jobs_with_large_payloads_or_lanes_are_not_cached(database: str) -> None:
     async with open_workshop(database) as workshop:
         large = await workshop.job(payload=raw('"' + "x" * CACHED_PAYLOAD_BYTES_MAX + '"'))
         of_lane = await workshop.job(partition="a")
@@ -231,22 +233,22 @@ async def test_large_payloads_and_lanes_are_not_remembered(database: str) -> Non
         assert LiveJobs().cacheable([Left(job) for job in claimed]) == []
 
 
-async def test_of_more_than_can_be_remembered_the_oldest_are_forgotten(database: str) -> None:
-    memory = RowCache(LiveJobs(), count_max=3)
+async def test_a_full_cache_evicts_the_oldest_rows(database: str) -> None:
+    cache = RowCache(LiveJobs(), count_max=3)
     async with open_workshop(database) as workshop:
         await workshop.jobs(5)
         claimed = await workshop.claim(5)
-    memory.put([Left(job) for job in claimed], memory.generation)
+    cache.put([Left(job) for job in claimed], cache.generation)
     keys = [job.id.int for job in claimed]
 
-    assert memory.get_all(keys[2:]) == claimed[2:]
-    assert memory.get_all(keys[1:]) is None
-    memory.evict(claimed[3:])
-    assert memory.get_all(keys[3:4]) is None
+    assert cache.get_all(keys[2:]) == claimed[2:]
+    assert cache.get_all(keys[1:]) is None
+    cache.evict(claimed[3:])
+    assert cache.get_all(keys[3:4]) is None
 
 
 class Left:
-    """As a batch leaves it."""
+    """A change as a batch leaves it."""
 
     def __init__(self, state: Job) -> None:
         self.before: Job | None = None

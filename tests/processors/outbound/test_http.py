@@ -1,5 +1,4 @@
-"""Whom the service calls: nobody inside, unless the operator says so, and nobody but whom it
-looked at."""
+"""Outbound requests reach public https targets and permitted private ones only."""
 
 import asyncio
 import re
@@ -172,24 +171,24 @@ async def publish(url: str, outbound: Outbound) -> None:
 
 
 @pytest.mark.parametrize("text", INSIDE)
-def test_what_is_inside_is_not_public_however_it_is_written(text: str) -> None:  # SEC-13
+def test_private_addresses_are_not_public_in_any_notation(text: str) -> None:  # SEC-13
     assert not is_public(ip_address(text))
 
 
 @pytest.mark.parametrize("text", OUTSIDE)
-def test_what_is_outside_is_public(text: str) -> None:
+def test_global_addresses_are_public(text: str) -> None:
     assert is_public(ip_address(text))
 
 
 @pytest.mark.parametrize("call", [send, poll, publish])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_nobody_inside_is_called_unless_the_operator_says_so(
+async def test_private_targets_are_called_only_if_the_operator_permits_them(
     door: Door, call: Callable[[str, Outbound], Awaitable[None]], scheme: str
 ) -> None:
     # SEC-13
     with pytest.raises((DeliveryError, FeedError, PublishError)) as refused:
         await call(f"{scheme}://{HERE}:{door.port}", Outbound())
-    assert "name it in DAYBOOK_OUTBOUND_PRIVATE" in str(refused.value)
+    assert "add its host to DAYBOOK_OUTBOUND_PRIVATE" in str(refused.value)
     assert HERE not in str(refused.value)
     assert door.connections == 0
 
@@ -210,7 +209,7 @@ async def test_a_name_that_leads_inside_too_is_not_called(door: Door) -> None:  
     assert door.connections == 0
 
 
-async def test_a_name_is_asked_for_once_and_what_was_looked_at_is_called(door: Door) -> None:
+async def test_a_name_is_resolved_once_and_the_checked_address_is_called(door: Door) -> None:
     # SEC-13: a name that answers differently the second time gains nothing
     names = Names([HERE], ["127.0.0.2"])
     near = Outbound(read_private(HERE), resolve=names)
@@ -229,7 +228,7 @@ async def test_the_first_address_that_answers_is_taken(door: Door) -> None:
     assert (await get(near, f"http://{NAME}:{door.port}/")).status_code == 200
 
 
-async def test_what_is_public_is_called_by_https_only() -> None:  # SEC-13
+async def test_public_targets_are_called_by_https_only() -> None:  # SEC-13
     with pytest.raises(NotPublicError):
         await get(Outbound(resolve=Names([PUBLIC])), f"http://{NAME}/")
 
@@ -289,7 +288,7 @@ async def test_the_certificate_must_be_of_the_name_not_of_the_address(
         assert door.names == [NAME]
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:  # SEC-13
+async def test_an_untrusted_certificate_is_refused(tmp_path: Path) -> None:  # SEC-13
     theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     theirs.load_cert_chain(certificate(tmp_path, NAME))
     async with open_door(theirs) as door:
@@ -318,7 +317,7 @@ async def test_a_webhook_whose_answer_drips_is_given_up_as_a_whole(door: Door) -
     door.answer = lambda writer: door.drip(writer, b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 1000)
     began = monotonic()
 
-    with pytest.raises(DeliveryError, match=r"nobody answered in 0\.5 s") as refused:
+    with pytest.raises(DeliveryError, match=r"no response in 0\.5 s") as refused:
         await send(f"http://{HERE}:{door.port}", NEARBY, seconds_max=0.5)
 
     assert refused.value.retryable
@@ -368,7 +367,9 @@ def test_there_is_no_other_way_out() -> None:
         ("POS.lan.", Private(frozenset({"pos.lan"}))),
     ],
 )
-def test_hosts_may_be_written_as_anybody_writes_them(text: str | None, private: Private) -> None:
+def test_hosts_and_networks_are_parsed_in_any_common_notation(
+    text: str | None, private: Private
+) -> None:
     assert read_private(text) == private
 
 
@@ -385,6 +386,6 @@ def test_a_host_or_a_network_may_be_private_and_others_stay_shut() -> None:
 @pytest.mark.parametrize(
     "text", ["http://pos.lan", "pos.lan:80", "10.0.0.1/8", "a b", "10.0.0.0/99"]
 )
-def test_what_is_neither_host_nor_network_is_refused_at_the_start(text: str) -> None:
+def test_a_value_that_is_neither_host_nor_network_is_refused_at_the_start(text: str) -> None:
     with pytest.raises(SetupError, match="DAYBOOK_OUTBOUND_PRIVATE must be hosts and networks"):
         read_private(text)

@@ -1,4 +1,4 @@
-"""Publishing to QStash, against an HTTP server that takes down every byte and fails on demand."""
+"""The QStash client, against an HTTP server that records every byte and fails on demand."""
 
 import asyncio
 import json
@@ -220,7 +220,7 @@ async def test_no_answer_in_time_is_retryable(upstash: Upstash) -> None:
 
 
 @pytest.mark.slow
-async def test_unless_told_otherwise_publishing_is_given_up_after_five_seconds(
+async def test_by_default_publishing_times_out_after_five_seconds(
     upstash: Upstash,
 ) -> None:
     upstash.pause_seconds = 60
@@ -258,7 +258,7 @@ async def test_an_answer_that_breaks_off_is_retryable(upstash: Upstash) -> None:
 
 
 # S0-70
-async def test_nobody_listening_is_retryable() -> None:
+async def test_a_refused_connection_is_retryable() -> None:
     async with upstash_server() as gone:
         pass
 

@@ -1,4 +1,4 @@
-"""Scheduling: QStash is asked for every timer claim, and nothing hangs on its answer."""
+"""QStash callbacks are scheduled for every timer claim, and no order depends on them."""
 
 import asyncio
 import json
@@ -72,7 +72,7 @@ async def test_a_publish_that_failed_is_repeated(
 
 
 @pytest.mark.parametrize("grace_seconds", [GRACE_SECONDS, SHORT_SECONDS])
-async def test_what_is_never_called_back_is_completed_after_the_grace(
+async def test_an_order_without_a_callback_is_completed_after_the_grace(
     database: str, grace_seconds: float
 ) -> None:
     # S0-23 fault 2, S0-24 fault 3, S0-74, S0-80 scenario 5

@@ -1,4 +1,4 @@
-"""Pages as feeds send them, and the settings that say how to read them."""
+"""Pages of feeds, and the settings of feeds."""
 
 import json
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def page(body: Any, asked: str | None = None, **mapping: Any) -> FeedPage:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return read_page(content, Mapping(**mapping), asked=asked)
+    return read_page(content, Mapping(**mapping), requested_cursor=asked)
 
 
 def test_a_page_may_be_a_list() -> None:
@@ -107,7 +107,7 @@ def test_a_record_without_a_version_has_changed_when_anything_in_it_has() -> Non
         (0, False),
     ],
 )
-def test_what_counts_as_deleted(deleted: Any, is_deleted: bool) -> None:
+def test_a_record_is_deleted_if_its_marker_is_truthy(deleted: Any, is_deleted: bool) -> None:
     (found,) = page([{"id": 1, "gone": deleted}], deleted="gone").found
     assert found.deleted == is_deleted
 
@@ -120,7 +120,7 @@ def test_what_counts_as_deleted(deleted: Any, is_deleted: bool) -> None:
         b'{"id": 1, "text": "\xff"}',
     ],
 )
-def test_what_cannot_be_stored_is_left_out_and_the_record_is_not(item: bytes) -> None:
+def test_content_that_cannot_be_stored_is_omitted_but_the_record_is_kept(item: bytes) -> None:
     (found,) = page(b"[" + item + b"]").found
     assert (found.record_id, found.data) == ("1", NULL)
 
@@ -136,7 +136,7 @@ BAD_PAGES += [rb'[{"id": 1, "text": "\ud800"}]']
 
 
 @pytest.mark.parametrize("body", [*BAD_PAGES, b'[{"id": "' + b"x" * 201 + b'"}]'])
-def test_what_is_no_page_is_refused(body: bytes) -> None:
+def test_an_invalid_page_is_refused(body: bytes) -> None:
     with pytest.raises(BadPageError):
         page(body)
 
@@ -148,9 +148,10 @@ JSON = st.recursive(
 
 
 @given(body=JSON.map(lambda value: json.dumps(value).encode()) | st.binary())
-def test_whatever_comes_is_a_page_or_refused(body: bytes) -> None:
+def test_any_body_is_a_page_or_is_refused(body: bytes) -> None:
     try:
-        read = read_page(body, Mapping(next="next", version="v", deleted="d"), asked=None)
+        mapping = Mapping(next="next", version="v", deleted="d")
+        read = read_page(body, mapping, requested_cursor=None)
     except BadPageError:
         return
     assert all(0 < len(one.record_id) <= 200 for one in read.found)
@@ -219,7 +220,7 @@ def test_bad_settings_are_refused_at_the_start(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a": "t0ken"', '{"a": {"headers": "t0ken"}}'])
-def test_what_is_refused_is_not_shown(text: str) -> None:
+def test_a_refusal_does_not_quote_the_settings(text: str) -> None:
     with pytest.raises(SetupError) as refused:
         read_feeds(text)
     assert "t0ken" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Feeds are polled: nothing is lost, nothing is taken in twice, and nobody is pestered."""
+"""Polling of feeds: no record is lost or imported twice, and a busy feed is spared."""
 
 import asyncio
 import json
@@ -157,7 +157,7 @@ async def test_changes_and_deletions_are_taken_in_once(database: str, upstream: 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("options", [{}, NAIVE])
-async def test_what_is_committed_late_is_lost_to_a_cursor_alone(
+async def test_a_record_committed_late_is_lost_to_a_cursor_alone(
     database: str, upstream: Upstream, options: dict[str, Any]
 ) -> None:
     # S1-11, S1-34, D-25: with an id cursor and nothing else the very same story loses a record.
@@ -171,7 +171,7 @@ async def test_what_is_committed_late_is_lost_to_a_cursor_alone(
 
 
 @pytest.mark.anyio
-async def test_what_is_deleted_while_a_poll_is_under_way_is_captured(
+async def test_a_record_deleted_during_a_poll_is_captured(
     database: str, upstream: Upstream
 ) -> None:
     # S1-19: without a word, behind the place where the poll is and before it
@@ -192,7 +192,7 @@ async def test_what_is_deleted_while_a_poll_is_under_way_is_captured(
 
 
 @pytest.mark.anyio
-async def test_what_has_vanished_and_comes_back_is_there_again(
+async def test_a_vanished_record_that_returns_is_imported_again(
     database: str, upstream: Upstream
 ) -> None:
     upstream.add(1, 2)
@@ -219,12 +219,12 @@ async def test_a_feed_that_seems_to_have_lost_most_of_its_records_is_not_believe
 
     assert len(alive(database)) == 300
     assert count(database, "upstream.deleted") == 0
-    assert "is not believed" in caplog.text
+    assert "is rejected" in caplog.text
 
 
 @pytest.mark.anyio
 @pytest.mark.alone
-async def test_an_upstream_that_is_busy_is_asked_less_and_less(
+async def test_a_busy_upstream_is_polled_with_growing_backoff(
     database: str, upstream: Upstream
 ) -> None:
     # S1-22: 200 ms, 400 ms, 800 ms
@@ -274,7 +274,7 @@ async def test_an_upstream_that_says_when_to_come_again_is_heeded(
         (302, b"", "The feed answered 302."),
     ],
 )
-async def test_what_is_no_page_is_told_and_changes_nothing(
+async def test_an_invalid_page_is_reported_and_changes_nothing(
     database: str, upstream: Upstream, status: int, body: bytes, reason: str
 ) -> None:
     upstream.add(1)
@@ -303,7 +303,7 @@ async def test_a_cursor_that_is_not_known_any_more_is_given_up(
 
 
 @pytest.mark.anyio
-async def test_several_who_poll_take_everything_in_once(
+async def test_several_pollers_import_every_record_once(
     database: str, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # S1-34: those who stand by wait for no sign of life here.
@@ -335,7 +335,7 @@ async def test_a_feed_without_an_end_is_given_up(
 
 
 @pytest.mark.anyio
-async def test_secrets_of_a_feed_are_sent_and_never_told(
+async def test_secrets_of_a_feed_are_sent_and_never_logged(
     database: str, upstream: Upstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

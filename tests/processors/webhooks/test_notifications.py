@@ -1,4 +1,4 @@
-"""What happens to a ticket is told to whoever sends the messages: signed, again, and once."""
+"""Ticket events become signed webhooks, retried under the same id."""
 
 import asyncio
 from base64 import b64encode
@@ -66,7 +66,7 @@ def topics_of_jobs(database: str) -> list[str]:
 
 
 # S2-38 D-40
-async def test_a_call_is_told_once_and_signed_with_every_secret(database: str) -> None:
+async def test_a_call_is_notified_once_and_signed_with_every_secret(database: str) -> None:
     with serving_inbox() as inbox:
         async with notifying(database, inbox) as service:
             ticket = await join(service)
@@ -95,7 +95,7 @@ async def test_a_call_is_told_once_and_signed_with_every_secret(database: str) -
     assert rows(database, "SELECT 1 FROM log WHERE data::text ~ 'Ada|49170'") == []
 
 
-async def test_what_is_not_taken_is_sent_again_under_the_same_id(database: str) -> None:
+async def test_a_webhook_that_is_not_accepted_is_retried_under_the_same_id(database: str) -> None:
     with serving_inbox() as inbox:
         inbox.answers = [(500, {}), (429, {"Retry-After": "0"}), (503, {})]
         async with notifying(database, inbox) as service:
@@ -108,7 +108,7 @@ async def test_what_is_not_taken_is_sent_again_under_the_same_id(database: str) 
     assert topics_of_jobs(database).count("job.failed") == 3
 
 
-async def test_what_is_refused_for_good_is_a_dead_letter(database: str) -> None:
+async def test_a_webhook_that_is_refused_finally_is_a_dead_letter(database: str) -> None:
     with serving_inbox() as inbox:
         inbox.answers = [(410, {})]
         async with notifying(database, inbox) as service:
@@ -116,7 +116,7 @@ async def test_what_is_refused_for_good_is_a_dead_letter(database: str) -> None:
             await eventually(lambda: "job.moved_to_dlq" in topics_of_jobs(database), 8)
 
     ((error,),) = rows(database, "SELECT data ->> 'error' FROM log WHERE topic = 'job.failed'")
-    assert error == "The webhook was not taken: it answered 410."
+    assert error == "The webhook was not accepted: it answered 410."
     assert len(inbox.got) == 1
 
 
@@ -130,7 +130,7 @@ async def test_a_redirect_is_not_followed(database: str) -> None:
     assert len(inbox.got) == 1
 
 
-async def test_what_is_old_is_no_news(database: str) -> None:
+async def test_old_events_are_not_notified(database: str) -> None:
     """Whoever turns notifications on does not tell guests of last week's calls."""
     async with Service(database, guest_key=GUEST_KEY, read_models=(), processors=()) as service:
         await join(service)
@@ -150,7 +150,7 @@ async def test_what_is_old_is_no_news(database: str) -> None:
 
 
 # S2-38
-async def test_nobody_there_to_be_told_holds_nobody_up(database: str) -> None:
+async def test_an_unreachable_receiver_delays_no_guest(database: str) -> None:
     gone = Inbox()
     gone.url = "http://127.0.0.1:9/nobody"
     async with notifying(database, gone) as service:

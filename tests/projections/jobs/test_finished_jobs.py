@@ -1,5 +1,4 @@
-"""`finished_jobs` is what the log says has finished: as jobs finish, and derived anew in any
-batches."""
+"""`finished_jobs` equals the fold of the log, written with the events or replayed in batches."""
 
 from importlib.resources import files
 from typing import Any
@@ -32,7 +31,7 @@ def stored(conninfo: str) -> list[Any]:
 
 
 def folded(conninfo: str) -> list[Any]:
-    """The same, from the log alone."""
+    """The expected rows, from the log alone."""
     jobs: dict[Any, Job] = {}
     for job_id, topic, state in rows(conninfo, READ_LOG):
         decider = MAPPER.decider_of(topic)
@@ -47,7 +46,7 @@ def numbers(conninfo: str) -> list[int]:
 
 
 async def derive(conninfo: str, batch_max: int, *, upto: int = 2**40, again: int = 0) -> None:
-    """From the beginning of the log, with the last so many events of every batch told again."""
+    """Replays the log, delivering the last events of every batch twice."""
     model = FinishedJobs()
     async with await connect(reader_conninfo(conninfo)) as connection:
         after = 0
@@ -72,7 +71,7 @@ async def do_all(workshop: Workshop) -> None:
         await workshop.finish(job)
 
 
-async def test_what_is_completed_or_cancelled_is_there_and_nothing_else(database: str) -> None:
+async def test_only_completed_and_cancelled_jobs_are_listed(database: str) -> None:
     async with open_workshop(database) as workshop:
         done = await workshop.job(subject="booking-1")
         await do_all(workshop)
@@ -89,7 +88,7 @@ async def test_what_is_completed_or_cancelled_is_there_and_nothing_else(database
     ]
 
 
-async def test_a_cancelled_job_that_is_retried_leaves_and_comes_back(database: str) -> None:
+async def test_a_retried_job_leaves_the_table_until_it_finishes_again(database: str) -> None:
     async with open_workshop(database) as workshop:
         job = await workshop.job()
         await workshop.submit(CancelJob(job.id))
@@ -102,7 +101,7 @@ async def test_a_cancelled_job_that_is_retried_leaves_and_comes_back(database: s
     assert [row[2] for row in stored(database)] == ["COMPLETED"]
 
 
-async def test_a_job_whose_key_is_used_again_leaves_and_comes_back_under_its_new_number(
+async def test_a_job_with_a_reused_key_returns_under_its_new_number(
     database: str,
 ) -> None:
     async with open_workshop(database) as workshop:
@@ -117,7 +116,7 @@ async def test_a_job_whose_key_is_used_again_leaves_and_comes_back_under_its_new
     assert [row[5] for row in stored(database)] == ["tonight"]
 
 
-async def test_one_whose_key_is_used_again_in_somebody_elses_transaction_leaves_with_its_commit(
+async def test_a_key_reused_in_the_callers_transaction_removes_the_row_at_commit(
     database: str,
 ) -> None:
     async with open_workshop(database) as workshop:
@@ -131,7 +130,7 @@ async def test_one_whose_key_is_used_again_in_somebody_elses_transaction_leaves_
     assert numbers(database) == []
 
 
-async def test_what_begins_and_ends_in_one_batch_is_there_once(database: str) -> None:
+async def test_a_job_created_and_finished_in_one_batch_has_one_row(database: str) -> None:
     async with open_workshop(database, lanes=1) as workshop:
         new = new_job()
         await workshop.job(**KEYED)
@@ -165,7 +164,7 @@ async def a_bit_of_everything(workshop: Workshop) -> None:
 
 @pytest.mark.parametrize("again", [0, 2])
 @pytest.mark.parametrize("batch_max", [1, 2, 3, 7, 2000])
-async def test_derived_anew_it_equals_the_fold_of_the_log_in_batches_of_any_size(
+async def test_a_rebuild_equals_the_fold_of_the_log_with_any_batch_size(
     database: str, batch_max: int, again: int
 ) -> None:
     async with open_workshop(database) as workshop:
@@ -177,7 +176,7 @@ async def test_derived_anew_it_equals_the_fold_of_the_log_in_batches_of_any_size
 
 
 async def test_it_never_knows_more_than_the_events_it_was_given(database: str) -> None:
-    """Else what is compared at a position would differ."""
+    """A comparison at a position would fail otherwise."""
     async with open_workshop(database) as workshop:
         await workshop.job(**KEYED)
         await do_all(workshop)
@@ -192,7 +191,7 @@ async def test_it_never_knows_more_than_the_events_it_was_given(database: str) -
 
 
 @pytest.mark.parametrize("followed", [0, 3, 10, 20, 1000])
-async def test_what_an_older_version_had_yet_to_follow_is_made_up_for_when_it_is_replaced(
+async def test_a_migration_adds_the_rows_that_the_older_version_had_not_followed(
     database: str, followed: int
 ) -> None:
     async with open_workshop(database) as workshop:

@@ -1,4 +1,4 @@
-"""The list of jobs: always current, each job once, in the order of its sections."""
+"""The list of jobs: current, every job exactly once, in the order of its sections."""
 
 import asyncio
 import random
@@ -59,7 +59,7 @@ async def take(workshop: Workshop, count: int, type_: str) -> list[Job]:
 
 
 async def fill(workshop: Workshop) -> None:
-    """Numbers 1 to 16: of each section some, in queues and types of all kinds."""
+    """Creates numbers 1 to 16: some of every section, in several queues and types."""
     await workshop.jobs(3, type_="done", subject="booking-1")
     await workshop.jobs(2, type_="poison", subject="booking-1")
     cancelled = await workshop.jobs(2, type_="send", subject="booking-2")
@@ -83,7 +83,7 @@ COMPLETED, CANCELLED = [3, 2, 1], [7, 6]
 LISTED = PENDING + PROCESSING + DEAD + COMPLETED + CANCELLED
 
 
-async def test_what_has_its_turn_comes_oldest_first_and_what_is_over_newest_first(
+async def test_open_jobs_come_oldest_first_and_finished_ones_newest_first(
     database: str,
 ) -> None:  # S4-38, S4-39
     async with open_workshop(database) as workshop:
@@ -130,7 +130,7 @@ async def test_pages_of_any_size_are_the_list_cut_into_pieces(database: str, lim
     assert [job.number for page in completed for job in page] == COMPLETED
 
 
-async def test_what_a_list_says_of_a_job_is_what_the_log_says(database: str) -> None:
+async def test_a_listed_job_equals_the_fold_of_its_events(database: str) -> None:
     async with open_workshop(database) as workshop:
         await fill(workshop)
         async with open_reader(database) as reader:
@@ -281,7 +281,7 @@ async def test_a_cursor_cannot_lead_into_a_section_that_its_list_does_not_have(
             await read_jobs(reader, wanted, limit=1, cursor=astray)
 
 
-async def test_one_job_is_found_whatever_became_of_it(database: str) -> None:
+async def test_a_job_is_found_by_id_in_every_status(database: str) -> None:
     async with open_workshop(database) as workshop, open_reader(database) as reader:
         pending = await workshop.job()
         (claimed,) = await workshop.claim()

@@ -1,4 +1,4 @@
-"""Lists of jobs are walks along indexes, however many jobs there are."""
+"""Lists of jobs walk indexes and stop at their limit, however many jobs exist."""
 
 from typing import Any
 

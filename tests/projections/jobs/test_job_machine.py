@@ -1,4 +1,4 @@
-"""The real workshop does what a plain one does, step by step, and its tables are the log's fold."""
+"""Stateful test: jobs in the database behave as a model, and tables equal the fold of the log."""
 
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
@@ -49,7 +49,7 @@ PARTITIONS = (None, "left", "right")
 
 READ_LAST_NUMBER = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM job_numbers"
 
-# The same as the statements say that move with every batch, from the log alone.
+# `behind` and `place` of every job, computed from the log alone.
 READ_OVERTAKEN = """
 WITH members AS (
     SELECT jobs.id, place, behind, notification_id AS logged, row_number() OVER (
@@ -66,7 +66,7 @@ Claim = tuple[UUID, UUID]
 
 
 class PlainWorkshop:
-    """A desk over a dictionary: whatever rests has rested, and ready jobs are found by sorting."""
+    """Unit of work over a dictionary: backoff has always passed, ready jobs are sorted."""
 
     def __init__(self) -> None:
         self.now = NOON
@@ -151,7 +151,7 @@ class WorkshopMachine(RuleBasedStateMachine):
             empty(self.server, self.database)
 
     def attempt(self, command: Command[Any]) -> Any:
-        """Both give the same answer, or refuse for the same reason."""
+        """Checks that the model and the database give the same result or refusal."""
         try:
             expected, refusal = command.decide(self.desk), None
         except Refusal as error:
@@ -159,7 +159,7 @@ class WorkshopMachine(RuleBasedStateMachine):
         with nullcontext() if refusal is None else pytest.raises(refusal):
             got = self.portal.call(self.kitchen.submit, command).result
             assert _essence(got) == _essence(expected)
-        # The real one draws numbers beforehand, also for jobs that it then does not create.
+        # The committer takes numbers in advance, also for jobs that are not created.
         ((self.desk.number,),) = rows(self.database, READ_LAST_NUMBER)
         return expected
 
@@ -271,7 +271,7 @@ def _id(state: Any) -> int:
 
 
 def _essence(answer: Any) -> Any:
-    """Everything but moments, which the model and the database take from different clocks."""
+    """Without times, which the model and the database take from different clocks."""
     match answer:
         case list():
             return [_essence(one) for one in answer]
@@ -297,7 +297,7 @@ def _essence(answer: Any) -> Any:
 
 
 @pytest.mark.parametrize("examples", [6, pytest.param(40, marks=pytest.mark.slow)])
-def test_the_real_workshop_does_what_the_model_does(
+def test_jobs_in_the_database_behave_as_the_model(
     server: str, database: str, examples: int
 ) -> None:
     with start_blocking_portal() as portal:

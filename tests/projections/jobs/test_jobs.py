@@ -1,4 +1,4 @@
-"""Jobs on a real database: who gets which, in which order, and once."""
+"""Claims of jobs in the database: order, limits, unique keys, and exactly one claim a job."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ def numbers(jobs: list[Job]) -> list[int]:
 
 
 def test_every_column_becomes_the_field_of_its_name() -> None:
-    # They are told apart by their places alone.
+    # `load` is positional.
     known = {"payload": b"{}", "status": "PENDING", "unique_scope": "forever"}
     columns = [name.strip() for name in COLUMNS.split(",")]
     job = LiveJobs().load(tuple(known.get(name, name) for name in columns))
@@ -46,7 +46,7 @@ async def test_the_most_urgent_come_first_and_then_by_number(database: str) -> N
         assert numbers(await workshop.claim(5)) == [2, 5, 1, 4, 3]
 
 
-async def test_a_worker_gets_only_what_it_knows(database: str) -> None:
+async def test_a_worker_gets_only_jobs_of_its_types(database: str) -> None:
     # S4-22, D-68
     async with open_workshop(database) as workshop:
         await workshop.job(type_="unknown")
@@ -61,7 +61,7 @@ async def test_a_worker_gets_only_what_it_knows(database: str) -> None:
         }
 
 
-async def test_a_job_of_the_future_waits_for_its_time(database: str) -> None:
+async def test_a_scheduled_job_is_not_claimed_before_its_time(database: str) -> None:
     async with open_workshop(database) as workshop:
         soon = datetime.now(UTC) + timedelta(seconds=0.3)
         await workshop.job(run_at=soon)
@@ -74,7 +74,7 @@ async def test_a_job_of_the_future_waits_for_its_time(database: str) -> None:
 async def test_a_job_whose_time_has_come_has_its_priority(
     database: str, types: tuple[str, ...] | None
 ) -> None:
-    # S1-02: also in the claim of one source, which is not put in order by the database.
+    # S1-02: also in the claim of one source, which the database does not sort.
     ago = datetime.now(UTC) - timedelta(minutes=1)
     async with open_workshop(database) as workshop:
         await workshop.enqueue(
@@ -88,7 +88,7 @@ async def test_a_job_whose_time_has_come_has_its_priority(
         assert numbers(await workshop.claim(9, types=types)) == [5, 1, 2, 4]
 
 
-async def test_what_failed_rests_and_comes_again(database: str) -> None:
+async def test_a_failed_job_backs_off_and_is_retried(database: str) -> None:
     async with open_workshop(database) as workshop:
         await workshop.job()
         (job,) = await workshop.claim()
@@ -127,7 +127,7 @@ async def test_two_results_for_one_claim_count_once(database: str) -> None:
     assert rows(database, "SELECT count(*) FROM log WHERE topic = 'job.completed'") == [(1,)]
 
 
-async def test_a_refused_result_stops_no_other(database: str) -> None:
+async def test_a_refused_result_does_not_affect_the_others(database: str) -> None:
     async with open_workshop(database) as workshop:
         await workshop.jobs(2)
         lost, held = await workshop.claim(2)
@@ -152,8 +152,8 @@ async def test_follow_ups_are_created_with_the_completion_and_once(database: str
         assert bytes(follow_up.payload) == b'{"n":1}'
 
 
-async def test_a_unique_key_stands_for_one_job_for_ever(database: str) -> None:
-    # S4-05, S4-10, D-62: neither a running nor a completed job is made again.
+async def test_a_unique_key_creates_one_job_for_ever(database: str) -> None:
+    # S4-05, S4-10, D-62: neither a running nor a completed job is created again.
     async with open_workshop(database) as one, open_workshop(database) as other:
         made = await asyncio.gather(
             *(w.enqueue(new_job(unique_key="booking 7")) for w in (one, other) * 10)
@@ -200,9 +200,7 @@ async def test_a_dead_job_stays_dead_when_its_key_is_used_again(
 
 
 @pytest.mark.parametrize("partition", [None, "lane"])
-async def test_a_dead_job_is_started_over_if_that_is_asked_for(
-    database: str, partition: str | None
-) -> None:
+async def test_a_dead_job_is_restarted_on_request(database: str, partition: str | None) -> None:
     # S4-05, D-62, I-22, I-26
     def again() -> NewJob:
         return new_job(
@@ -215,8 +213,8 @@ async def test_a_dead_job_is_started_over_if_that_is_asked_for(
         assert pending.job == first
         ((job),) = await workshop.claim()
         await workshop.finish(job, Outcome.FAIL, error="broken")
-        told = await workshop.enqueue(again(), again())
-        assert {(one.is_new, one.job.status, one.job.life) for one in told} == {
+        created = await workshop.enqueue(again(), again())
+        assert {(one.is_new, one.job.status, one.job.life) for one in created} == {
             (False, JobStatus.PENDING, 2)
         }
         ((second),) = await workshop.claim(5)
@@ -230,7 +228,7 @@ async def test_a_dead_job_is_started_over_if_that_is_asked_for(
     assert live_rows(database) == fold_of_the_log(database)
 
 
-async def test_a_new_life_that_begins_while_the_old_one_ends_is_the_one_that_was_asked_for(
+async def test_a_restart_that_races_the_end_of_the_old_life_keeps_the_new_payload(
     database: str,
 ) -> None:
     scope = UniqueScope.UNFINISHED
@@ -238,14 +236,14 @@ async def test_a_new_life_that_begins_while_the_old_one_ends_is_the_one_that_was
         await workshop.job(unique_key="k", unique_scope=scope, payload=raw("1"))
         ((job),) = await workshop.claim()
         again = new_job(unique_key="k", unique_scope=scope, payload=raw("2"), priority=1)
-        # Both are handed in at once, and so are one batch.
+        # Submitted together, both are in one batch.
         await asyncio.gather(workshop.finish(job), workshop.enqueue(again))
         ((second),) = await workshop.claim()
     assert (bytes(second.payload), second.priority, second.life) == (b"2", 1, 2)
     assert live_rows(database) == fold_of_the_log(database)
 
 
-async def test_a_cancelled_job_that_is_retried_is_there_again(database: str) -> None:
+async def test_a_retried_cancelled_job_is_live_again(database: str) -> None:
     async with open_workshop(database) as workshop:
         job = await workshop.job(payload=raw('"kept"'))
         await workshop.submit(CancelJob(job.id))
@@ -264,7 +262,7 @@ async def test_a_paused_queue_gives_nothing_until_it_is_resumed(database: str) -
         assert len(await workshop.claim()) == 1
 
 
-async def test_nobody_is_woken_for_a_queue_that_gives_nothing(database: str) -> None:
+async def test_no_worker_is_woken_for_a_paused_or_full_queue(database: str) -> None:
     wanted = [JobSelector(("email",)), JobSelector(("email",), ("send",), "lane")]
     async with open_workshop(database) as workshop:
         await workshop.enqueue(new_job(), new_job(partition="lane"))
@@ -314,7 +312,7 @@ async def test_a_rate_lets_a_burst_through_and_then_one_after_another(database: 
         assert len(await workshop.claim(20)) == 2
 
 
-async def test_a_limit_that_is_taken_away_is_gone(database: str) -> None:
+async def test_a_removed_limit_no_longer_applies(database: str) -> None:
     async with open_workshop(database) as workshop:
         await workshop.submit(ConfigureQueue(name="email", concurrency=1, rate=Rate(1, 60)))
         await workshop.jobs(5)
@@ -323,7 +321,7 @@ async def test_a_limit_that_is_taken_away_is_gone(database: str) -> None:
         assert len(await workshop.claim(5)) == 4
 
 
-async def test_workers_with_different_wishes_in_one_batch_do_not_starve_each_other(
+async def test_workers_with_different_selectors_in_one_batch_do_not_starve_each_other(
     database: str,
 ) -> None:
     async with open_workshop(database) as workshop:

@@ -1,4 +1,4 @@
-"""Lanes on a real database: what is in one partition is done one after another."""
+"""Lanes in the database: the jobs of one partition run one after another."""
 
 import asyncio
 import random
@@ -40,7 +40,7 @@ class Silent:
     def reach(self, position: int, goal: int) -> None: ...
 
 
-async def assert_lanes_are_what_the_log_says(conninfo: str) -> None:
+async def assert_lanes_equal_the_log(conninfo: str) -> None:
     assert live_rows(conninfo) == fold_of_the_log(conninfo)
     assert all(heads == 1 for heads, _ in rows(conninfo, READ_LANES))
     async with rebuilding(conninfo, Silent()) as rebuild:
@@ -71,7 +71,7 @@ async def test_one_of_a_lane_is_in_flight_and_the_next_follows_it(database: str)
         assert claimed.id == second.id
         await workshop.finish(claimed)
         assert [job.id for job in await workshop.claim(5)] == [third.id]
-    await assert_lanes_are_what_the_log_says(database)
+    await assert_lanes_equal_the_log(database)
 
 
 async def test_lanes_do_not_wait_for_each_other_nor_for_jobs_without_one(database: str) -> None:
@@ -89,7 +89,7 @@ async def test_a_more_urgent_job_does_not_overtake_in_its_lane(database: str) ->
         assert [job.id for job in await workshop.claim(5)] == [first.id]
 
 
-async def test_a_head_that_rests_or_whose_time_has_not_come_holds_its_lane(database: str) -> None:
+async def test_a_head_that_backs_off_or_is_scheduled_blocks_its_lane(database: str) -> None:
     async with open_workshop(database) as workshop:
         soon = datetime.now(UTC) + timedelta(hours=1)
         await workshop.job(partition="later", run_at=soon)
@@ -113,10 +113,10 @@ async def test_a_dead_head_blocks_until_it_is_retried_or_cancelled(database: str
         await workshop.finish(again, Outcome.FAIL, error="boom")
         await workshop.submit(CancelJob(first.id))
         assert [job.id for job in await workshop.claim(5)] == [second.id]
-    await assert_lanes_are_what_the_log_says(database)
+    await assert_lanes_equal_the_log(database)
 
 
-async def test_a_dead_head_is_skipped_where_the_queue_says_so_and_comes_back_last(
+async def test_a_queue_that_skips_passes_a_dead_head_which_returns_last(
     database: str,
 ) -> None:
     # D-43
@@ -133,10 +133,10 @@ async def test_a_dead_head_is_skipped_where_the_queue_says_so_and_comes_back_las
             (head,) = await workshop.claim(5)
             assert head.id == expected.id
             await workshop.finish(head)
-    await assert_lanes_are_what_the_log_says(database)
+    await assert_lanes_equal_the_log(database)
 
 
-async def test_a_dead_job_that_was_skipped_keeps_no_place(database: str) -> None:
+async def test_a_skipped_dead_job_has_no_place(database: str) -> None:
     async with open_workshop(database) as workshop:
         await skip_dead_jobs(workshop)
         first, _ = await workshop.jobs(2, partition="a")
@@ -144,10 +144,10 @@ async def test_a_dead_job_that_was_skipped_keeps_no_place(database: str) -> None
         await workshop.finish(head, Outcome.FAIL, error="boom")
     placed = "SELECT id FROM jobs WHERE place IS NOT NULL OR behind"
     assert first.id not in {job_id for (job_id,) in rows(database, placed)}
-    await assert_lanes_are_what_the_log_says(database)
+    await assert_lanes_equal_the_log(database)
 
 
-async def test_a_job_that_leaves_its_lane_and_comes_back_in_one_transaction_comes_back_last(
+async def test_a_job_that_leaves_and_reenters_its_lane_in_one_transaction_is_last(
     database: str,
 ) -> None:
     async with open_workshop(database) as workshop:
@@ -160,15 +160,15 @@ async def test_a_job_that_leaves_its_lane_and_comes_back_in_one_transaction_come
             RetryJob(first.id),
         ]
         await workshop.submit(AllOrNothing(both))
-        await assert_lanes_are_what_the_log_says(database)
+        await assert_lanes_equal_the_log(database)
         for expected in (second, third, first):
             (head,) = await workshop.claim(5)
             assert head.id == expected.id
             await workshop.finish(head)
-    await assert_lanes_are_what_the_log_says(database)
+    await assert_lanes_equal_the_log(database)
 
 
-async def test_a_job_keeps_what_was_decided_about_its_lane_when_it_was_created(
+async def test_a_job_keeps_the_lane_policy_of_its_creation(
     database: str,
 ) -> None:
     async with open_workshop(database) as workshop:
@@ -179,7 +179,7 @@ async def test_a_job_keeps_what_was_decided_about_its_lane_when_it_was_created(
         assert await workshop.claim() == []
 
 
-async def test_one_that_is_cancelled_in_the_middle_leaves_no_gap(database: str) -> None:
+async def test_a_cancelled_job_in_the_middle_of_a_lane_does_not_block_it(database: str) -> None:
     async with open_workshop(database) as workshop:
         first, second, third = await workshop.jobs(3, partition="a")
         await workshop.submit(CancelJob(second.id))
@@ -187,10 +187,10 @@ async def test_one_that_is_cancelled_in_the_middle_leaves_no_gap(database: str) 
         assert head.id == first.id
         await workshop.finish(head)
         assert [job.id for job in await workshop.claim(5)] == [third.id]
-    await assert_lanes_are_what_the_log_says(database)
+    await assert_lanes_equal_the_log(database)
 
 
-async def test_a_follow_up_enters_its_lane_as_its_queue_says(database: str) -> None:
+async def test_a_follow_up_enters_its_lane_with_the_policy_of_its_queue(database: str) -> None:
     async with open_workshop(database) as workshop:
         await skip_dead_jobs(workshop)
         await workshop.job()
@@ -201,7 +201,7 @@ async def test_a_follow_up_enters_its_lane_as_its_queue_says(database: str) -> N
         assert len(await workshop.claim(5)) == 1
 
 
-async def test_a_follow_up_may_go_into_a_lane_of_a_queue_that_nobody_set_up(database: str) -> None:
+async def test_a_follow_up_may_enter_a_lane_of_a_queue_without_settings(database: str) -> None:
     async with open_workshop(database) as workshop:
         await workshop.job()
         (job,) = await workshop.claim()
@@ -213,7 +213,7 @@ def live_jobs(database: str) -> list[Job]:
     return [job for job in live_rows(database).values() if isinstance(job, Job)]
 
 
-async def test_one_lane_can_be_asked_for_by_name(database: str) -> None:
+async def test_a_claim_can_name_one_lane(database: str) -> None:
     async with open_workshop(database) as workshop:
         await workshop.jobs(3, partition="a")
         first, _ = await workshop.jobs(2, partition="b")
@@ -226,7 +226,9 @@ async def test_one_lane_can_be_asked_for_by_name(database: str) -> None:
         assert len(await claim_lane(workshop, "a")) == 1
 
 
-async def test_jobs_of_the_callers_own_transaction_line_up_with_the_others(database: str) -> None:
+async def test_jobs_of_the_callers_transaction_enter_the_lane_in_commit_order(
+    database: str,
+) -> None:
     async with open_workshop(database) as workshop:
         first = await workshop.job(partition="a")
         with psycopg.connect(owner_conninfo(database)) as connection:
@@ -236,7 +238,7 @@ async def test_jobs_of_the_callers_own_transaction_line_up_with_the_others(datab
             ]
             entering = asyncio.create_task(workshop.jobs(1, partition="a"))
             await asyncio.sleep(0.1)
-            assert not entering.done(), "who holds a lane is waited for"
+            assert not entering.done(), "the lane is locked until commit"
             connection.commit()
         (last,) = await entering
         (head, of_b) = await workshop.claim(5)
@@ -246,7 +248,7 @@ async def test_jobs_of_the_callers_own_transaction_line_up_with_the_others(datab
         assert head.id == ours[0]
         await workshop.finish(head)
         assert [job.id for job in await workshop.claim(5)] == [last.id]
-    await assert_lanes_are_what_the_log_says(database)
+    await assert_lanes_equal_the_log(database)
 
 
 async def test_explain_names_the_job_before_it(database: str) -> None:
@@ -255,11 +257,11 @@ async def test_explain_names_the_job_before_it(database: str) -> None:
         (head,) = await workshop.claim()
         await workshop.finish(head, Outcome.FAIL, error="boom")
         async with await connect(reader_conninfo(database)) as reader:
-            told = await explain(reader, second.id)
-        assert told is not None
-        assert type(told.reasons[0]).__name__ == "BlockedByLaneHead"
-        assert str(first.id) in told.reasons[0].sentence
-        assert f"/api/jobs/{first.id}/retry" in told.next.what
+            explained = await explain(reader, second.id)
+        assert explained is not None
+        assert type(explained.reasons[0]).__name__ == "BlockedByLaneHead"
+        assert str(first.id) in explained.reasons[0].sentence
+        assert f"/api/jobs/{first.id}/retry" in explained.next.what
 
 
 async def test_the_doctor_names_the_lane_and_the_dead_job_that_blocks_it(database: str) -> None:
@@ -273,7 +275,9 @@ async def test_the_doctor_names_the_lane_and_the_dead_job_that_blocks_it(databas
         assert found["lanes"] == f"Blocked: a of {QUEUE} by job {first.id}."
 
 
-async def test_cancelling_the_next_while_its_predecessor_finishes_ends_well(database: str) -> None:
+async def test_cancelling_the_next_job_while_its_predecessor_finishes_does_not_deadlock(
+    database: str,
+) -> None:
     async with open_workshop(database) as one, open_workshop(database) as other:
         for _ in range(5):
             first, second, third = await one.jobs(3, partition="a")
@@ -283,10 +287,10 @@ async def test_cancelling_the_next_while_its_predecessor_finishes_ends_well(data
             (head,) = await one.claim(5)
             assert head.id == third.id
             await one.finish(head)
-    await assert_lanes_are_what_the_log_says(database)
+    await assert_lanes_equal_the_log(database)
 
 
-async def test_jobs_from_before_there_were_lanes_line_up_as_they_came(database: str) -> None:
+async def test_jobs_from_before_lanes_existed_enter_in_order_of_creation(database: str) -> None:
     async with open_workshop(database) as workshop:
         first, *_ = await workshop.jobs(3, partition="a")
         await workshop.jobs(2, partition="b")
@@ -299,10 +303,10 @@ async def test_jobs_from_before_there_were_lanes_line_up_as_they_came(database: 
     line_up, _, _ = rest.partition("-- What is behind")
     for statement in f"--{line_up}".strip().rstrip(";").split(";"):
         rows(database, statement)
-    await assert_lanes_are_what_the_log_says(database)
+    await assert_lanes_equal_the_log(database)
 
 
-async def test_what_ends_something_goes_before_what_begins_something(database: str) -> None:
+async def test_commands_that_finish_jobs_precede_commands_that_create_them(database: str) -> None:
     # S3-10, S3-30, DESIGN §6: acknowledgments and completions are admitted before creations.
     async with open_workshop(database) as workshop:
         await workshop.jobs(2)
@@ -326,7 +330,7 @@ async def test_what_ends_something_goes_before_what_begins_something(database: s
         assert 0 < done < min(created)
 
 
-async def test_nothing_overtakes_in_its_lane_whatever_many_workers_do(database: str) -> None:
+async def test_no_job_overtakes_in_its_lane_with_many_workers(database: str) -> None:
     # I-24, S3-06, S3-25, S3-27, D-48: two processes create, claim, finish, fail and cancel at
     # random.
     chance = random.Random(7)
@@ -355,7 +359,7 @@ async def test_nothing_overtakes_in_its_lane_whatever_many_workers_do(database: 
         )
         assert live_jobs(database) == []
     assert overtaken(database) == []
-    await assert_lanes_are_what_the_log_says(database)
+    await assert_lanes_equal_the_log(database)
 
 
 async def finish_somehow(
@@ -369,7 +373,7 @@ async def finish_somehow(
 
 
 def overtaken(database: str) -> list[Any]:
-    """Claims of a job while one that was created before it in its lane was not over."""
+    """Returns claims made while an earlier job of the lane was unfinished."""
     return rows(
         database,
         """

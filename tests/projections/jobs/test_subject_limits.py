@@ -1,4 +1,4 @@
-"""Limits per subject: a claim finds the first job that may run, whichever jobs stand before it."""
+"""Limits per subject: a claim finds the first job that may run behind many blocked ones."""
 
 import asyncio
 from collections import Counter
@@ -91,7 +91,7 @@ async def test_a_rate_of_one_subject_does_not_starve_others(database: str) -> No
 @pytest.mark.parametrize(
     "limits", [{"concurrency": 1}, {"per_subject": Limits(concurrency=1)}, {"rate": Rate(1, 3600)}]
 )
-async def test_claims_of_one_batch_share_the_room_of_a_queue(
+async def test_claims_of_one_batch_share_the_free_slots_of_a_queue(
     database: str, limits: dict[str, Any]
 ) -> None:
     async with open_workshop(database) as workshop:
@@ -103,7 +103,7 @@ async def test_claims_of_one_batch_share_the_room_of_a_queue(
 
 
 @pytest.mark.anyio
-async def test_a_job_left_behind_for_a_more_urgent_one_uses_up_no_rate(database: str) -> None:
+async def test_a_job_left_out_for_a_more_urgent_one_does_not_use_the_rate(database: str) -> None:
     async with open_workshop(database) as workshop:
         await workshop.submit(ConfigureQueue(name="limited", rate=Rate(1, 3600)))
         await workshop.job("free", priority=1)
@@ -115,7 +115,7 @@ async def test_a_job_left_behind_for_a_more_urgent_one_uses_up_no_rate(database:
 
 
 @pytest.mark.anyio
-async def test_a_claim_does_not_read_the_jobs_that_may_not_run(own_database: str) -> None:
+async def test_a_claim_does_not_read_blocked_jobs(own_database: str) -> None:
     async with open_workshop(own_database) as workshop:
         await workshop.submit(ONE_EACH)
         await workshop.job(subject="a")
@@ -129,7 +129,7 @@ async def test_a_claim_does_not_read_the_jobs_that_may_not_run(own_database: str
 
 
 @pytest.mark.anyio
-async def test_a_claim_does_not_read_jobs_whose_time_has_not_come(own_database: str) -> None:
+async def test_a_claim_does_not_read_scheduled_jobs(own_database: str) -> None:
     later = datetime.now(UTC) + timedelta(days=1)
     async with open_workshop(own_database) as workshop:
         await workshop.submit(ONE_EACH)
@@ -139,7 +139,7 @@ async def test_a_claim_does_not_read_jobs_whose_time_has_not_come(own_database: 
 
 
 def rows_read(conninfo: str, *, limit: int) -> float:
-    """How many jobs a claim reads, found or thrown away."""
+    """Returns the number of job rows that a claim reads, kept or filtered out."""
     given = {"queues": "'{email}'", "types": "'{send}'", "any": "'{}'", "limit": str(limit)}
     given |= {"priorities": "'{}'", "numbers": "'{}'"}
     names = list(dict.fromkeys(PACKED.findall(CLAIM_LIMITED)))
@@ -160,13 +160,11 @@ def rows_read(conninfo: str, *, limit: int) -> float:
 
 QUEUES = ("email", "print")
 TYPES = ("send", "check")
-# Long enough that none of it comes back while a story is played.
+# Long enough that no rate is restored during an example.
 HOUR = 3600.0
 
 
 class Put(Struct, frozen=True):
-    """So many jobs that are all alike."""
-
     queue: str
     type: str
     subject: str | None
@@ -195,7 +193,7 @@ def limits_up_to(most: int) -> st.SearchStrategy[Limits]:
     )
 
 
-# A queue that is full as a whole hides how its subjects stand, so it seldom is.
+# A full queue hides the state of its subjects, so its limit is rarely low.
 QUEUE_LIMITS = st.tuples(limits_up_to(40), limits_up_to(3))
 PUTS = st.builds(
     Put,
@@ -220,8 +218,6 @@ STORIES = st.lists(PUTS | TAKES | TAKES | ENDS, min_size=5, max_size=15)
 
 
 class Waiting(Struct):
-    """A job as the model knows it."""
-
     new: NewJob
     number: int
     rank: tuple[int, int]
@@ -229,7 +225,7 @@ class Waiting(Struct):
 
 
 class PlainQueues:
-    """Which jobs may run, found by looking at all of them."""
+    """Model: finds the jobs that may run by a full scan."""
 
     def __init__(self, limits: dict[str, tuple[Limits, Limits]]) -> None:
         self.limits = limits
@@ -302,7 +298,7 @@ class Play:
             await self.workshop.submit(command)
 
     async def put(self, step: Put) -> None:
-        # Delayed jobs are due in the order in which claims take them.
+        # Delayed jobs become due in the order of claims.
         due_at = self.began_at + timedelta(days=step.priority, seconds=len(self.known))
         new = [
             new_job(
@@ -361,7 +357,7 @@ async def play(
     story=STORIES,
 )
 @example(
-    # Beyond the jobs that a claim looks at first, and of every kind.
+    # More jobs than a claim examines first, of every kind.
     limits=dict.fromkeys(QUEUES, (Limits(), Limits(concurrency=1))),
     beginning=[
         Put("email", "send", subject, None, 2, is_delayed, count)
@@ -370,7 +366,7 @@ async def play(
     ],
     story=[Take((JobSelector(("email",)),), limit) for limit in (1, 1, 3, 1, 10)],
 )
-def test_claims_take_the_jobs_that_a_look_at_all_of_them_would(
+def test_claims_take_the_same_jobs_as_a_full_scan(
     server: str,
     database: str,
     limits: dict[str, tuple[Limits, Limits]],

@@ -1,4 +1,4 @@
-"""Operations at random, and the tables that follow from them."""
+"""Deferred pushes: random operations, and the tables derived from them."""
 
 import asyncio
 import random
@@ -51,7 +51,7 @@ def message(queue: str, partition: str) -> NewJob:
 
 
 class Rush:
-    """Pushes of which some are accepted for later, carried out, fail, and are looked after."""
+    """Pushes, some of them deferred, executed, failed, retried and cancelled."""
 
     def __init__(self, workshop: Workshop) -> None:
         self.workshop = workshop
@@ -110,7 +110,7 @@ async def rush(database: str) -> None:
     await follow(database)
 
 
-async def test_whatever_became_of_operations_the_tables_are_what_the_log_says(
+async def test_tables_equal_the_fold_of_the_log_after_random_operations(
     own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # S3-13, S3-15
@@ -125,15 +125,15 @@ async def test_whatever_became_of_operations_the_tables_are_what_the_log_says(
     assert live_rows(own_database) == fold_of_the_log(own_database)
 
 
-async def test_nothing_overtakes_whatever_became_of_operations(own_database: str) -> None:
-    # I-24, D-43: by the word of the auditor, who knows nothing but the log.
+async def test_no_job_overtakes_after_random_operations(own_database: str) -> None:
+    # I-24, D-43: checked by the auditor, from the log alone.
     await rush(own_database)
     asked = ("audit", "check", "--only", "I-24", "--strict", "--database-url", own_database)
     done = daybook(*asked)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-async def test_what_has_ended_is_counted_by_the_minute(own_database: str) -> None:
+async def test_ended_operations_are_counted_by_the_minute(own_database: str) -> None:
     # S3-44
     await rush(own_database)
     happened = dict(rows(own_database, "SELECT topic, count(*) FROM log GROUP BY topic"))
@@ -155,7 +155,7 @@ async def accepted(workshop: Workshop, standing: Backlog = NOTHING_KNOWN) -> Pus
 async def test_a_position_is_a_difference_of_numbers_and_the_wait_follows_from_the_rate(
     database: str,
 ) -> None:
-    # S3-21, D-47: nothing is counted, and the wait is a number of seconds.
+    # S3-21, D-47: no count is needed, and the wait is in seconds.
     async with open_workshop(database) as workshop:
         first = await accepted(workshop)
         assert (first.position, first.wait_seconds) == (0, 1.0)
@@ -166,7 +166,7 @@ async def test_a_position_is_a_difference_of_numbers_and_the_wait_follows_from_t
         assert (fifth.position, fifth.wait_seconds) == (4, 5 / 50)
 
 
-async def test_a_lane_takes_no_more_than_its_depth_also_in_one_moment(database: str) -> None:
+async def test_concurrent_pushes_do_not_exceed_the_depth_of_a_lane(database: str) -> None:
     # S3-60
     async with open_workshop(database) as workshop:
 
@@ -181,16 +181,16 @@ async def test_a_lane_takes_no_more_than_its_depth_also_in_one_moment(database: 
             )
 
         pushes = [workshop.submit(push(lane)) for _ in range(30) for lane in ("a", "b")]
-        told = await asyncio.gather(*pushes, return_exceptions=True)
-        assert sum(isinstance(one, LaneFullError) for one in told) == 60 - 2 * 5
+        results = await asyncio.gather(*pushes, return_exceptions=True)
+        assert sum(isinstance(one, LaneFullError) for one in results) == 60 - 2 * 5
     held = rows(database, "SELECT partition, count(*) FROM operation_lanes GROUP BY partition")
     assert sorted(held) == [("a", 5), ("b", 5)]
 
 
-async def test_ids_are_made_here_and_tell_the_time_while_the_log_tells_the_order(
+async def test_operation_ids_carry_the_time_and_the_log_has_the_order(
     database: str,
 ) -> None:
-    # S3-12, S3-31, D-45: no function of the database makes them, and nothing is sorted by them.
+    # S3-12, S3-31, D-45: the database does not make them, and no query sorts by them.
     async with open_workshop(database) as workshop:
         late, early = uuid7(), UUID(int=uuid7().int - (10_000 << 80))
         for operation_id in (late, early):
@@ -204,7 +204,7 @@ async def test_ids_are_made_here_and_tell_the_time_while_the_log_tells_the_order
     assert rows(database, "SELECT proname FROM pg_proc WHERE proname = 'uuid_generate_v7'") == []
 
 
-async def test_queues_of_the_past_count_what_stood_behind_an_operation(database: str) -> None:
+async def test_queue_stats_as_of_a_position_count_jobs_behind_an_operation(database: str) -> None:
     async with open_workshop(database) as workshop:
         await workshop.enqueue(message("mail", "b"))
         queued = await accepted(workshop)
@@ -223,7 +223,7 @@ async def test_queues_of_the_past_count_what_stood_behind_an_operation(database:
 
 
 @pytest.mark.parametrize("kind", ["ACK_BATCH", "SYSTEM_EVENT", "DANCE"])
-def test_only_pushes_are_put_off_and_another_kind_is_an_error(kind: str) -> None:
+def test_an_operation_of_an_unknown_kind_is_an_error(kind: str) -> None:
     # S3-14, D-52: acknowledgments are never deferred.
     created = {"at": "2026-01-01T12:00:00Z", "operation_id": str(uuid7()), "number": 1, "items": []}
     MAPPER.decode("operation.created", json.encode({**created, "kind": "PUSH"}))
@@ -240,10 +240,10 @@ def test_only_pushes_are_put_off_and_another_kind_is_an_error(kind: str) -> None
         (COUNT_RELATED_LANES, {"tied": [UUID(int=1)]}, "operation_lanes_pkey"),
     ],
 )
-async def test_whoever_looks_for_operations_walks_an_index(
+async def test_reads_of_operations_use_an_index(
     database: str, query: str, given: dict[str, Any], index: str
 ) -> None:
-    # S3-17: those to be carried out in their order, those of a lane, and those that failed.
+    # S3-17: pending ones in their order, those of a lane, and failed ones.
     async with await connect(reader_conninfo(database)) as reader:
         for planner in ("enable_seqscan", "enable_sort"):
             await reader.execute(f"SET {planner} = off".encode())

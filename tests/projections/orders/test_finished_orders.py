@@ -1,4 +1,4 @@
-"""`finished_orders` is the fold of the log, whatever batches it came in."""
+"""`finished_orders` equals the fold of the log with any batch size."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -35,7 +35,7 @@ def stored(conninfo: str) -> list[Order]:
 
 
 def folded(conninfo: str) -> list[Order]:
-    """The same, from the log alone."""
+    """The expected rows, from the log alone."""
     orders: dict[UUID, Order] = {}
     for order_id, topic, state in rows(conninfo, READ_LOG):
         if topic.startswith("order."):
@@ -74,7 +74,7 @@ async def restore(kitchen: Kitchen, orders: Iterable[Order]) -> None:
         await kitchen.submit(RestoreOrder(order_id=order.id))
 
 
-async def test_a_complete_order_is_there_as_it_was_answered_and_no_other_is(
+async def test_only_complete_orders_are_listed_and_equal_their_answer(
     database: str,
 ) -> None:
     async with open_kitchen(database) as kitchen:
@@ -87,7 +87,7 @@ async def test_a_complete_order_is_there_as_it_was_answered_and_no_other_is(
     assert stored(database) == [*reversed(done)]
 
 
-async def test_a_deleted_order_goes_and_a_restored_one_comes_back(database: str) -> None:
+async def test_a_deleted_order_leaves_the_table_and_a_restored_one_returns(database: str) -> None:
     async with open_kitchen(database) as kitchen:
         one, two, three = await cook(kitchen, 3)
         await follow(database)
@@ -102,7 +102,7 @@ async def test_a_deleted_order_goes_and_a_restored_one_comes_back(database: str)
 
 
 @pytest.mark.parametrize("batch_max", [1, 2, 5, 2000])
-async def test_built_from_zero_it_equals_the_fold_of_the_log_in_batches_of_any_size(
+async def test_a_replay_equals_the_fold_of_the_log_with_any_batch_size(
     database: str, batch_max: int
 ) -> None:
     async with open_kitchen(database) as kitchen:
@@ -120,7 +120,7 @@ async def test_built_from_zero_it_equals_the_fold_of_the_log_in_batches_of_any_s
 
 
 async def test_it_never_knows_more_than_the_events_it_was_given(database: str) -> None:
-    """Else a list that reads it together with its cursor would be wrong."""
+    """A list that reads it together with its cursor would be wrong otherwise."""
     async with open_kitchen(database) as kitchen:
         (order,) = await cook(kitchen, 1)
         await delete(kitchen, [order])

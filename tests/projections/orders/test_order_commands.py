@@ -1,4 +1,4 @@
-"""The kitchen's commands on a real database: what they hold, pick and write."""
+"""Commands on orders and bots in the database: the rows they lock, pick and write."""
 
 import asyncio
 import random
@@ -134,7 +134,7 @@ async def test_an_order_that_waited_long_enough_does_not_overtake_an_older_vip(
     assert taken == [order.id for order in orders]
 
 
-async def test_a_claim_that_looks_for_aged_orders_does_not_read_all_that_are_not(
+async def test_a_claim_of_aged_orders_does_not_read_the_others(
     own_database: str,
 ) -> None:
     async with open_kitchen(own_database) as kitchen:
@@ -154,7 +154,7 @@ async def test_a_claim_that_looks_for_aged_orders_does_not_read_all_that_are_not
     assert read == [2]
 
 
-async def test_a_claim_takes_the_next_order_while_another_has_the_first_in_hand(
+async def test_a_claim_skips_an_order_that_another_transaction_has_locked(
     database: str,
 ) -> None:
     async with open_kitchen(database) as kitchen:
@@ -168,10 +168,10 @@ async def test_a_claim_takes_the_next_order_while_another_has_the_first_in_hand(
             assert claimed.id == second.id
 
 
-async def test_a_bot_that_was_given_an_order_just_then_is_still_deleted_whole(
+async def test_deleting_a_bot_releases_an_order_it_claimed_concurrently(
     database: str,
 ) -> None:
-    """Deleting looks for the bot's order before it holds the bot: a claim may come in between."""
+    """DeleteBot finds the bot's order before it locks the bot: a claim may come in between."""
     async with open_kitchen(database, lanes=4) as kitchen:
         for _ in range(60):
             bot = await kitchen.bot()
@@ -191,7 +191,7 @@ async def test_a_bot_that_was_given_an_order_just_then_is_still_deleted_whole(
 
 
 async def test_the_database_itself_refuses_a_second_order_for_one_bot(database: str) -> None:
-    # S0-02: whatever the code says
+    # S0-02: a unique index, independent of the code
     async with open_kitchen(database) as kitchen:
         bot = await kitchen.bot()
         await kitchen.order()
@@ -217,7 +217,7 @@ async def test_concurrent_creates_never_share_a_number(database: str) -> None:  
 
 
 class Chef:
-    """Gives random commands, many of them wrong, from several processes' worth of lanes."""
+    """Submits random commands, many of them invalid, through several writers."""
 
     def __init__(self, kitchen: Kitchen, seed: int) -> None:
         self.kitchen = kitchen
@@ -253,7 +253,7 @@ class Chef:
         )
 
 
-async def test_after_random_commands_of_every_kind_live_tables_are_the_fold_of_the_log(
+async def test_live_tables_equal_the_fold_of_the_log_after_random_commands(
     database: str,
 ) -> None:
     async with open_kitchen(database, lanes=3) as kitchen:
@@ -282,7 +282,7 @@ BOTS_COUNT = 64
     ("orders_count", "committers_count"),
     [(600, 1), pytest.param(10_000, 4, marks=pytest.mark.slow)],
 )
-async def test_however_many_claim_at_once_urgency_is_kept_but_for_those_who_ask_with_them(
+async def test_concurrent_claims_keep_urgency_except_among_themselves(
     database: str, orders_count: int, committers_count: int
 ) -> None:
     # S0-10, S0-69: 64 bots at once, each order once, no deadlock
@@ -303,7 +303,6 @@ async def test_however_many_claim_at_once_urgency_is_kept_but_for_those_who_ask_
 
 
 async def fill(kitchen: Kitchen, orders_count: int) -> None:
-    """Every third order is a VIP's."""
     kinds = islice(cycle([OrderKind.NORMAL, OrderKind.NORMAL, OrderKind.VIP]), orders_count)
     await asyncio.gather(*(kitchen.order(kind) for kind in kinds))
 
@@ -314,7 +313,7 @@ async def cook_all(kitchen: Kitchen, bot: Bot) -> None:
 
 
 def passed_over(claims: Sequence[tuple[bool, int]]) -> Iterator[int]:
-    """For every claim, how many more urgent orders it left to those who asked with it."""
+    """Returns, for every claim, the number of more urgent orders it left to concurrent claims."""
     waiting = sorted(claims)
     for claim in claims:
         place = bisect_left(waiting, claim)
@@ -322,7 +321,7 @@ def passed_over(claims: Sequence[tuple[bool, int]]) -> Iterator[int]:
         yield place
 
 
-async def test_an_order_that_is_complete_stays_so(database: str) -> None:
+async def test_a_complete_order_stays_complete(database: str) -> None:
     async with open_kitchen(database) as kitchen:
         await kitchen.order()
         order = await kitchen.claim(await kitchen.bot())

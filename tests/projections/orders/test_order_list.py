@@ -1,4 +1,4 @@
-"""The list of orders: always current, each order once, in the order of the board."""
+"""The list of orders: current, every order exactly once, in the order of the board."""
 
 import asyncio
 import random
@@ -57,7 +57,7 @@ async def read_model(conninfo: str) -> AsyncIterator[Follower]:
 
 
 async def give(kitchen: Kitchen, order: Order) -> Order:
-    """A bot of its own takes this very order."""
+    """Processes this order with a new bot."""
     bot = await kitchen.bot()
     command = AssignOrder(order_id=order.id, bot_id=bot.id, claim_id=uuid7(), seconds=10)
     given = (await kitchen.submit(command)).result.order
@@ -96,7 +96,7 @@ async def all_pages(
 
 
 async def fill(kitchen: Kitchen) -> None:
-    """Numbers 1 to 12, two or three of every section, VIP and NORMAL mixed, and two deleted."""
+    """Creates numbers 1 to 12: two or three of every section, VIP and NORMAL, and two deleted."""
     kinds = [NORMAL, VIP] * 6
     orders = [await kitchen.order(kind) for kind in kinds]
     for order in orders[0:2]:
@@ -141,7 +141,7 @@ async def test_pages_of_any_size_are_the_list_cut_into_pieces(database: str, lim
     assert [order.number for page in complete for order in page] == [4, 3]
 
 
-async def test_what_a_list_says_of_an_order_is_what_the_log_says(database: str) -> None:
+async def test_a_listed_order_equals_the_fold_of_its_events(database: str) -> None:
     async with open_kitchen(database) as kitchen, read_model(database) as follower:
         await fill(kitchen)
         async with open_reader(database) as reader:
@@ -153,7 +153,7 @@ async def test_what_a_list_says_of_an_order_is_what_the_log_says(database: str) 
     assert from_the_tail == from_the_read_model == by_id
 
 
-async def test_deleting_and_restoring_a_complete_order_shows_before_the_read_model_knows(
+async def test_a_list_shows_deletions_and_restorations_before_the_read_model_follows(
     database: str,
 ) -> None:
     async with (
@@ -188,7 +188,7 @@ async def stopped(_follower: Follower, _notifier: Notifier) -> None:
 
 
 async def behind(follower: Follower, _notifier: Notifier) -> None:
-    """Never quite there: batches of seven, with pauses of any length."""
+    """Lags behind: batches of seven events with random pauses."""
     while True:
         await follower.catch_up()
         await asyncio.sleep(random.uniform(0, 0.1))
@@ -292,7 +292,7 @@ async def test_a_cursor_serves_the_list_of_its_own_status_only(database: str) ->
                 await read_orders(reader, limit=1, only=other, cursor=page.next_cursor)
 
 
-async def test_a_list_gives_up_when_the_read_model_is_hopelessly_behind(
+async def test_a_list_is_refused_when_the_read_model_is_too_far_behind(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daybook.projections.orders.order_list, "TAIL_MAX", 2)
@@ -323,7 +323,7 @@ async def test_cleared_orders_are_in_no_list(database: str) -> None:  # S0-62, D
             assert await numbers(reader) == []
 
 
-async def test_one_order_is_found_whatever_became_of_it(database: str) -> None:  # S0-01
+async def test_an_order_is_found_by_id_in_every_status(database: str) -> None:  # S0-01
     async with open_kitchen(database) as kitchen, open_reader(database) as reader:
         pending = await kitchen.order()
         complete = await cook(kitchen, await kitchen.order())

@@ -1,4 +1,4 @@
-"""The real kitchen does what the model does, step by step, and its tables are the log's fold."""
+"""Stateful test: orders in the database behave as the model, and tables equal the log's fold."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -20,7 +20,7 @@ from tests.support.order_state_machine import KitchenMachine
 
 
 class RealKitchenMachine(KitchenMachine):
-    """Every command goes to the model and to a committer."""
+    """Submits every command to the model and to a committer."""
 
     claim_seconds = 0  # Due at once: the database's clock cannot be moved as the model's can.
     server: str
@@ -62,7 +62,7 @@ def _is_finished(state: State) -> bool:
 
 
 def _essence(states: dict[UUID, Any]) -> dict[UUID, Any]:
-    """Everything but moments, which the model and the database take from different clocks."""
+    """Without times, which the model and the database take from different clocks."""
     return {
         aggregate_id: (s.version, s.number, s.kind, s.status, s.attempts, s.claim and s.claim.id)
         if isinstance(s, Order)
@@ -72,7 +72,7 @@ def _essence(states: dict[UUID, Any]) -> dict[UUID, Any]:
 
 
 @pytest.mark.parametrize("examples", [6, pytest.param(60, marks=pytest.mark.slow)])
-def test_the_real_kitchen_does_what_the_model_does(
+def test_orders_in_the_database_behave_as_the_model(
     server: str, database: str, examples: int
 ) -> None:
     with start_blocking_portal() as portal:

@@ -1,4 +1,4 @@
-"""Who rebuilt what, and why, is in the log; nothing else comes of it."""
+"""A rebuild records its operator, reason and findings in the log, and changes nothing else."""
 
 from typing import Any
 
@@ -32,15 +32,15 @@ READ_REBUILDS = "SELECT topic, actor, data FROM log WHERE topic LIKE 'rebuild.%%
 COUNT_RUNNING = "SELECT count(*) FROM running_rebuilds"
 
 
-def told(conninfo: str) -> list[tuple[str, str, dict[str, Any]]]:
+def recorded(conninfo: str) -> list[tuple[str, str, dict[str, Any]]]:
     return [(topic, actor, data) for topic, actor, data in rows(conninfo, READ_REBUILDS)]
 
 
 def topics(conninfo: str) -> list[str]:
-    return [topic for topic, _, _ in told(conninfo)]
+    return [topic for topic, _, _ in recorded(conninfo)]
 
 
-async def test_a_rebuild_adds_to_the_log_who_did_it_and_why_and_nothing_else(evening: str) -> None:
+async def test_a_rebuild_records_its_operator_and_reason_and_nothing_else(evening: str) -> None:
     before, numbers = rows(evening, READ_LOG), rows(evening, READ_NUMBERS)
     operator = Operator("operator:ada", "A row was changed by hand.")
     async with rebuilding(evening, Unwatched(), operator) as rebuild:
@@ -49,7 +49,7 @@ async def test_a_rebuild_adds_to_the_log_who_did_it_and_why_and_nothing_else(eve
     assert rows(evening, READ_LOG)[: len(before)] == before
     assert len(rows(evening, READ_LOG)) == len(before) + 2
     assert rows(evening, READ_NUMBERS) == numbers
-    (_, actor, created), (_, by, completed) = told(evening)
+    (_, actor, created), (_, by, completed) = recorded(evening)
     assert topics(evening) == ["rebuild.created", "rebuild.completed"]
     assert (actor, by) == ("operator:ada", "operator:ada")
     assert (created["action"], created["projections"]) == ("rebuild", ALL)
@@ -58,14 +58,14 @@ async def test_a_rebuild_adds_to_the_log_who_did_it_and_why_and_nothing_else(eve
     assert rows(evening, COUNT_RUNNING) == [(0,)]
 
 
-async def test_what_was_found_is_told_with_counts_and_digests_at_a_position(evening: str) -> None:
+async def test_findings_are_recorded_with_counts_digests_and_position(evening: str) -> None:
     ((last,),) = rows(evening, "SELECT max(position) FROM log")
     ((count,),) = rows(evening, "SELECT count(*) FROM orders")
     rows(evening, "DELETE FROM orders WHERE id = (SELECT min(id::text)::uuid FROM orders)")
     await make_anew(evening, "orders")
     await make_anew(evening, "orders")
     first, second = (
-        data["found"][0] for topic, _, data in told(evening) if topic == "rebuild.completed"
+        data["found"][0] for topic, _, data in recorded(evening) if topic == "rebuild.completed"
     )
     assert (first["rows_count"], first["differences_count"]) == (count, 1)
     assert (second["rows_count"], second["differences_count"]) == (count, 0)
@@ -73,10 +73,10 @@ async def test_what_was_found_is_told_with_counts_and_digests_at_a_position(even
     assert last < first["position"] < second["position"]
 
 
-async def test_a_rollback_is_told_too(evening: str) -> None:
+async def test_a_rollback_is_recorded(evening: str) -> None:
     await make_anew(evening, "orders", "bots")
     await roll_back(evening, "orders", "bots")
-    *_, (_, _, created), (topic, _, completed) = told(evening)
+    *_, (_, _, created), (topic, _, completed) = recorded(evening)
     assert (created["action"], created["projections"]) == ("rollback", ["orders", "bots"])
     assert (topic, completed["found"]) == ("rebuild.completed", [])
 
@@ -87,15 +87,15 @@ async def test_a_comparison_leaves_no_trace(evening: str) -> None:
     assert rows(evening, READ_LOG) == before
 
 
-async def test_what_could_not_be_done_is_told_with_the_error(evening: str) -> None:
+async def test_a_failed_rebuild_is_recorded_with_its_error(evening: str) -> None:
     rows(evening, "CREATE VIEW reports AS SELECT * FROM orders")
     with pytest.raises(Exception, match="cannot be switched"):
         await make_anew(evening, "orders")
     assert topics(evening) == ["rebuild.created", "rebuild.failed"]
-    assert "drop that, rebuild" in told(evening)[-1][2]["error"]
+    assert "drop them, rebuild" in recorded(evening)[-1][2]["error"]
 
 
-async def test_an_interrupted_rebuild_says_so(
+async def test_an_interrupted_rebuild_is_recorded_as_stopped(
     evening: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "CHUNK", 10)
@@ -106,18 +106,18 @@ async def test_an_interrupted_rebuild_says_so(
     assert rows(evening, COUNT_RUNNING) == [(0,)]
 
 
-async def test_one_that_was_killed_is_said_to_be_over_by_the_next(
+async def test_a_killed_rebuild_is_ended_by_the_next(
     evening: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
-        """Nothing comes after it, as with SIGKILL."""
+        """Writes no further event, as after SIGKILL."""
 
     class Killing(Unwatched):
         def begin(self, what: str) -> None:  # noqa: ARG002 (the protocol)
             monkeypatch.setattr("daybook.projections.rebuild.audit_log.Committer", None)
             raise Killed
 
-    # Without a committer the end cannot be written either: the error is that of the attempt.
+    # Without a committer the end cannot be written: the error is that of the attempt.
     with pytest.raises(TypeError):
         async with rebuilding(evening, Killing()) as rebuild:
             await rebuild.rebuild(chosen("orders"))
@@ -132,11 +132,11 @@ async def test_one_that_was_killed_is_said_to_be_over_by_the_next(
         "rebuild.created",
         "rebuild.completed",
     ]
-    assert told(evening)[1][2]["error"] == "It was cut off before its end."
+    assert recorded(evening)[1][2]["error"] == "It was cut off before its end."
     assert rows(evening, COUNT_RUNNING) == [(0,)]
 
 
-async def test_whoever_may_not_begin_writes_nothing(
+async def test_a_refused_rebuild_writes_no_event(
     evening: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daybook.projections.rebuild.rebuild.ACQUIRE_SECONDS_MAX", 0.2)
@@ -147,7 +147,7 @@ async def test_whoever_may_not_begin_writes_nothing(
     assert topics(evening) == []
 
 
-async def test_what_happens_between_the_two_events_changes_no_comparison(evening: str) -> None:
+async def test_the_events_of_a_rebuild_do_not_affect_its_comparison(evening: str) -> None:
     async with open_kitchen(evening) as kitchen:
         await make_anew(evening)
         await Evening(kitchen).go_on(20)

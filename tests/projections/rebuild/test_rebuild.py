@@ -1,4 +1,4 @@
-"""Rebuilding: every projection is what the log says, can be proved to be, and can be made anew."""
+"""Rebuilds: every projection equals the log, can be compared with it and rebuilt from it."""
 
 import asyncio
 from collections.abc import Callable
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 
 READ_MODEL_NAMES = [model.name for model in READ_MODELS]
 
-# Everything about tables that somebody could notice, but for where their rows lie.
+# All visible properties of tables, except the physical order of rows.
 DESCRIBE_TABLES = """
 SELECT relname, reloptions::text, pg_get_userbyid(relowner), relacl::text,
        (SELECT array_agg((attname, format_type(atttypid, atttypmod), attnotnull, attgenerated::text,
@@ -59,7 +59,7 @@ FIND_COPIES = """
 SELECT schemaname, tablename FROM pg_tables WHERE schemaname IN ('daybook_shadow', 'daybook_before')
 """
 
-# What is no projection, and why it cannot be made from the log.
+# Tables that are no projections, and why they cannot be rebuilt.
 NO_PROJECTIONS = {
     "stored_events": "the log itself",
     "migrations": "what the schema is",
@@ -82,14 +82,14 @@ NO_PROJECTIONS = {
 }
 
 
-async def test_every_table_is_a_projection_or_says_why_not(own_database: str) -> None:
+async def test_every_table_is_a_projection_or_listed_as_an_exception(own_database: str) -> None:
     projected = {table for target in TARGETS for table in target.tables}
     assert {name for (name,) in rows(own_database, FIND_TABLES)} == projected | set(NO_PROJECTIONS)
 
 
 # SX-02
 @pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 7, 50, 20_000])
-async def test_whatever_happened_every_projection_is_what_the_log_says_in_chunks_of_any_size(
+async def test_every_projection_equals_the_log_with_any_chunk_size(
     evening: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "CHUNK", chunk)
@@ -100,7 +100,7 @@ async def test_whatever_happened_every_projection_is_what_the_log_says_in_chunks
     assert rows(evening, FIND_COPIES) == []
 
 
-async def test_a_rebuilt_table_has_the_rows_and_everything_else_of_the_one_before(
+async def test_a_rebuilt_table_has_the_rows_indexes_and_grants_of_the_old_one(
     evening: str,
 ) -> None:
     before = rows(evening, DESCRIBE_TABLES), live_rows(evening)
@@ -140,9 +140,7 @@ TAMPERING: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 
 @pytest.mark.parametrize("tampering", TAMPERING)
-async def test_what_was_changed_by_hand_is_found_named_and_repaired(
-    own_database: str, tampering: str
-) -> None:
+async def test_a_manual_change_is_found_and_repaired(own_database: str, tampering: str) -> None:
     async with open_kitchen(own_database) as kitchen:
         await kitchen.order()
         cooked = await kitchen.claim(await kitchen.bot())
@@ -151,10 +149,10 @@ async def test_what_was_changed_by_hand_is_found_named_and_repaired(
         order = await kitchen.order()
     await follow(own_database)
     rows(own_database, tampering, {"id": order.id})
-    name, told = TAMPERING[tampering]
+    name, difference = TAMPERING[tampering]
 
-    assert told(order.id) in wrong(await verify(own_database, name))
-    assert told(order.id) in wrong(found(await make_anew(own_database, name)))
+    assert difference(order.id) in wrong(await verify(own_database, name))
+    assert difference(order.id) in wrong(found(await make_anew(own_database, name)))
     assert wrong(await verify(own_database)) == []
 
 
@@ -189,7 +187,7 @@ async def test_a_heartbeat_is_no_difference_and_its_lease_outlives_a_rebuild(
 
 
 @pytest.mark.slow
-async def test_writers_go_on_through_a_rebuild_without_an_error(own_database: str) -> None:
+async def test_writers_continue_during_a_rebuild_without_errors(own_database: str) -> None:
     async with open_kitchen(own_database, lanes=2) as kitchen:
         over = asyncio.Event()
 
@@ -207,7 +205,7 @@ async def test_writers_go_on_through_a_rebuild_without_an_error(own_database: st
     assert live_rows(own_database) == fold_of_the_log(own_database)
 
 
-async def test_a_follower_goes_on_where_it_was_after_its_table_was_exchanged(
+async def test_a_follower_continues_at_its_cursor_after_a_switch(
     evening: str,
 ) -> None:
     models = [Follower(evening, model, MAPPER) for model in READ_MODELS]
@@ -224,7 +222,7 @@ async def test_a_follower_goes_on_where_it_was_after_its_table_was_exchanged(
     assert wrong(await verify(evening)) == []
 
 
-async def test_a_read_model_that_is_behind_is_compared_where_it_stands(evening: str) -> None:
+async def test_a_lagging_read_model_is_compared_at_its_cursor(evening: str) -> None:
     async with open_kitchen(evening) as kitchen:
         await Evening(kitchen).go_on(40)
     assert wrong(await verify(evening, *READ_MODEL_NAMES)) == []
@@ -233,7 +231,7 @@ async def test_a_read_model_that_is_behind_is_compared_where_it_stands(evening: 
     assert wrong(await verify(evening, *READ_MODEL_NAMES)) == []
 
 
-async def test_an_interrupted_rebuild_changes_nothing_and_the_next_goes_on_from_there(
+async def test_an_interrupted_rebuild_changes_nothing_and_the_next_resumes_it(
     evening: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "CHUNK", 10)
@@ -251,7 +249,7 @@ async def test_an_interrupted_rebuild_changes_nothing_and_the_next_goes_on_from_
     assert wrong(await verify(evening)) == []
 
 
-async def test_a_shadow_from_before_a_migration_is_begun_anew(
+async def test_a_shadow_table_from_before_a_migration_is_rebuilt_from_the_start(
     evening: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "CHUNK", 10)
@@ -264,7 +262,7 @@ async def test_a_shadow_from_before_a_migration_is_begun_anew(
     assert wrong(await verify(evening)) == []
 
 
-async def test_a_rollback_takes_the_old_tables_back_with_what_happened_since(
+async def test_a_rollback_restores_the_old_tables_with_later_events(
     evening: str,
 ) -> None:
     async with open_kitchen(evening) as kitchen:
@@ -275,15 +273,17 @@ async def test_a_rollback_takes_the_old_tables_back_with_what_happened_since(
         await follow(evening)
 
         assert await roll_back(evening) == ALL
-        # What was wrong before is wrong again; everything else is what the log says.
-        told = f"bots, id {bot.id}: auto_claim is True, should be False"
-        assert wrong(await verify(evening)) == [told]
+        # The manual change is back; every other row equals the log.
+        difference = f"bots, id {bot.id}: auto_claim is True, should be False"
+        assert wrong(await verify(evening)) == [difference]
         await Evening(kitchen).go_on(20)
     await roll_back(evening, "bots")
     assert wrong(await verify(evening)) == []
 
 
-async def test_there_is_no_way_back_before_a_rebuild_or_past_a_migration(own_database: str) -> None:
+async def test_a_rollback_without_a_rebuild_or_past_a_migration_is_refused(
+    own_database: str,
+) -> None:
     with pytest.raises(RebuildError, match="no way back"):
         await roll_back(own_database)
     await make_anew(own_database)
@@ -301,7 +301,7 @@ async def test_there_is_no_way_back_before_a_rebuild_or_past_a_migration(own_dat
         "CREATE TRIGGER t BEFORE UPDATE ON bots EXECUTE FUNCTION refuse_to_rewrite_history()",
     ],
 )
-async def test_a_table_that_something_stands_on_is_compared_but_not_exchanged(
+async def test_a_table_with_dependents_is_compared_but_not_switched(
     own_database: str, dependent: str
 ) -> None:
     rows(own_database, dependent)
@@ -311,7 +311,7 @@ async def test_a_table_that_something_stands_on_is_compared_but_not_exchanged(
     assert rows(own_database, FIND_COPIES) == []
 
 
-async def test_whoever_holds_a_table_is_not_pushed_aside_and_keeps_nobody_waiting(
+async def test_a_locked_table_is_not_switched_and_other_sessions_do_not_wait(
     own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rebuild_module, "SWITCH_SECONDS_MAX", 0.5)
@@ -323,13 +323,13 @@ async def test_whoever_holds_a_table_is_not_pushed_aside_and_keeps_nobody_waitin
             while not trying.done():
                 async with asyncio.timeout(1):
                     await kitchen.bot()
-        with pytest.raises(RebuildError, match=rf"never free \(process {process} "):
+        with pytest.raises(RebuildError, match=rf"stayed locked for 0 s \(process {process} "):
             await trying
     assert wrong(await verify(own_database)) == []
 
 
-async def test_a_look_at_one_moment_sees_the_tables_of_that_moment(own_database: str) -> None:
-    """A table that was exchanged after the snapshot was taken would be empty in it."""
+async def test_a_switch_waits_for_open_snapshots(own_database: str) -> None:
+    """A table switched after the snapshot was taken would be empty in it."""
     async with open_kitchen(own_database) as kitchen:
         await kitchen.order()
     async with (
@@ -345,7 +345,7 @@ async def test_a_look_at_one_moment_sees_the_tables_of_that_moment(own_database:
     await trying
 
 
-async def test_there_is_one_rebuild_at_a_time(
+async def test_only_one_rebuild_runs_at_a_time(
     own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rebuild_module, "ACQUIRE_SECONDS_MAX", 0.2)
@@ -361,7 +361,9 @@ SELECT %(id)s, %(version)s, %(topic)s, %(state)s, %(id)s, %(id)s, 'hand'
 """
 
 
-async def test_what_makes_no_sense_is_left_out_and_the_event_named(own_database: str) -> None:
+async def test_an_unfoldable_aggregate_is_left_out_and_its_event_reported(
+    own_database: str,
+) -> None:
     async with open_kitchen(own_database) as kitchen:
         order = await kitchen.order()
     state = b'{"at":"2026-01-01T00:00:00Z"}'
@@ -373,14 +375,14 @@ async def test_what_makes_no_sense_is_left_out_and_the_event_named(own_database:
     assert compared.differences_count == 1
 
 
-async def test_an_event_that_nobody_knows_is_named(own_database: str) -> None:
+async def test_an_unknown_topic_is_reported(own_database: str) -> None:
     event = {"id": uuid7(), "version": 1, "topic": "order.painted", "state": b"{}"}
     rows(own_database, APPEND, event)
     named = [one for table in (await verify(own_database)).values() for one in table.left_out]
     assert named == [f"{event['id']}: position 1 has the unknown topic order.painted"]
 
 
-async def test_a_user_who_does_not_own_the_tables_is_told(own_database: str) -> None:
+async def test_a_user_without_ownership_gets_a_clear_error(own_database: str) -> None:
     role = f"clerk_{uuid7().hex}"
     rows(own_database, f"CREATE ROLE {role} LOGIN; GRANT daybook_service TO {role}")
     try:

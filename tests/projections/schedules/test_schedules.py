@@ -1,4 +1,4 @@
-"""Schedules on a real database: a slot has one job, whoever fires it."""
+"""Schedules in the database: each slot creates one job, however many services fire it."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -60,7 +60,7 @@ async def test_schedule_and_job_are_one_command(database: str) -> None:
     assert run_id(schedule_id(NAME), due_at) in live_rows(database)
 
 
-async def test_a_slot_that_many_fire_at_once_has_one_job(database: str) -> None:
+async def test_concurrent_firings_of_a_slot_create_one_job(database: str) -> None:
     async with (
         open_kitchen(database, lanes=2) as one,
         open_kitchen(database, lanes=2) as other,
@@ -83,7 +83,7 @@ async def test_a_slot_that_many_fire_at_once_has_one_job(database: str) -> None:
 
 
 async def test_the_log_itself_refuses_a_second_job_of_a_slot(database: str) -> None:
-    """Even if the schedule were forgotten: the job's id is in the log already."""
+    """Without the schedule's row, the primary key of the log still refuses the job's id."""
     due_at = minutes_ago(10)
     async with open_kitchen(database) as kitchen:
         await kitchen.submit(Backdate(due_at, cron="0 0 1 1 *"))
@@ -95,7 +95,7 @@ async def test_the_log_itself_refuses_a_second_job_of_a_slot(database: str) -> N
     assert rows(database, "SELECT count(*) FROM log WHERE topic = 'job.created'") == [(1,)]
 
 
-async def test_payloads_are_kept_as_they_were_given(database: str) -> None:
+async def test_payloads_are_stored_unchanged(database: str) -> None:
     job = plan().job
     async with open_kitchen(database) as kitchen:
         await kitchen.submit(PutSchedule(name=str(uuid7()), plan=plan(job=job)))

@@ -1,4 +1,4 @@
-"""What a guest's and a desk's reads touch: rows found by an index, however long the line is."""
+"""Query plans of guests' and desks' reads: rows found by an index, however long the waitlist is."""
 
 import asyncio
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from tests.support.tickets import SLUG, fold_finished_tickets, open_counter
 pytestmark = pytest.mark.anyio
 
 GUESTS = 3_000
-# A ticket, its restaurant, and at most 63 rows of each of the levels on which the line is counted.
+# A ticket, its restaurant, and at most 63 rows of each level of ticket_counts.
 TOUCHED_MAX = 2 + 5 * 63
 
 
@@ -35,12 +35,12 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def explain(conninfo: str, query: str, wanted: dict[str, Any]) -> list[dict[str, Any]]:
-    """As lists are read, in one snapshot and by their indexes."""
+    """Explains a query with the settings of lists."""
     with psycopg.connect(reader_conninfo(conninfo)) as connection:
         connection.execute(PLAN_BY_INDEX)
         found = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}".encode(), wanted)
-        ((told,),) = found.fetchall()
-    return [*nodes(told[0]["Plan"])]
+        ((plans,),) = found.fetchall()
+    return [*nodes(plans[0]["Plan"])]
 
 
 def touched(plan: list[dict[str, Any]]) -> int:
@@ -64,7 +64,9 @@ async def join_many(conninfo: str) -> list[Ticket]:
 
 
 # S2-22 S2-26 S2-27
-async def test_a_ticket_and_its_position_are_read_without_a_look_at_the_line(database: str) -> None:
+async def test_a_ticket_and_its_position_are_read_without_scanning_the_waitlist(
+    database: str,
+) -> None:
     line = await join_many(database)
     last = max(line, key=lambda ticket: ticket.token.place)
 
@@ -72,7 +74,7 @@ async def test_a_ticket_and_its_position_are_read_without_a_look_at_the_line(dat
 
 
 # S2-22 S2-24 S2-25
-async def test_every_list_of_tickets_reads_what_it_shows(database: str) -> None:
+async def test_a_list_of_tickets_reads_only_the_rows_it_shows(database: str) -> None:
     line = await join_many(database)
     wanted: dict[str, Any] = {
         "restaurant": line[0].restaurant_id,

@@ -1,4 +1,4 @@
-"""Tickets and what is counted beside them can be made anew from the log."""
+"""Tickets and their counts can be rebuilt from the log."""
 
 import random
 from typing import Any
@@ -25,7 +25,7 @@ OTHER = "osteria"
 
 
 async def an_evening(counter: Counter, chance: random.Random) -> None:
-    """Guests come, and most of what can happen to them does."""
+    """Guests join; tickets get most of the possible events."""
     tickets = [await counter.join(f"+4917012345{n:02d}") for n in range(70)]
     for _ in range(40):
         await counter.call_next()
@@ -45,7 +45,7 @@ async def an_evening(counter: Counter, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("chunk", [7, 20_000])
-async def test_every_ticket_and_every_count_is_what_the_log_says(
+async def test_tickets_and_counts_equal_the_fold_of_the_log(
     own_database: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "CHUNK", chunk)

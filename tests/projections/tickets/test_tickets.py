@@ -1,4 +1,4 @@
-"""The line of a restaurant on a real database: tokens without gaps, exact positions, one order."""
+"""Waitlists in the database: tokens without gaps, exact positions, calls in order."""
 
 import asyncio
 
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.anyio
 
 
 async def position_of(connection: AsyncConnection[TupleRow], ticket: Ticket) -> int | None:
-    standing = await one_ticket(connection, ticket.id)
-    assert standing is not None
-    return standing.position
+    view = await one_ticket(connection, ticket.id)
+    assert view is not None
+    return view.position
 
 
 # S2-03 S2-11 S2-12 S2-13 S2-36
@@ -44,7 +44,7 @@ async def test_joins_at_the_same_time_draw_numbers_without_gaps(database: str) -
 
 
 # S2-08 S2-10 S2-17 S2-18 D-30 D-31
-async def test_two_desks_call_everybody_once_and_in_order(database: str) -> None:
+async def test_two_desks_call_every_guest_once_and_in_order(database: str) -> None:
     async with open_counter(database) as one, open_counter(database) as other:
         for _ in range(60):
             await one.join()
@@ -63,10 +63,10 @@ async def test_two_desks_call_everybody_once_and_in_order(database: str) -> None
     assert counts(database) == ([], [])
 
 
-async def test_who_returns_in_the_same_batch_is_called_before_who_came_later(
+async def test_a_guest_who_returns_in_the_same_batch_is_called_before_later_guests(
     database: str,
 ) -> None:
-    """What was picked when the batch began is not the head of the line any more."""
+    """The ticket picked when the batch began is no longer the head of the waitlist."""
     async with open_counter(database) as counter:
         first, second = await counter.join(), await counter.join()
         assert (await counter.call_next()) is not None
@@ -81,7 +81,7 @@ async def test_who_returns_in_the_same_batch_is_called_before_who_came_later(
     assert last is None
 
 
-async def test_positions_are_exact_whoever_leaves_and_returns(database: str) -> None:
+async def test_positions_are_exact_after_guests_leave_and_return(database: str) -> None:
     async with open_counter(database) as counter:
         line = [await counter.join() for _ in range(200)]
         for ticket in line[3:150:2]:
@@ -121,7 +121,7 @@ async def test_a_guest_who_did_not_show_up_returns_to_the_old_place(database: st
     assert live_rows(database) == fold_of_the_log(database)
 
 
-async def test_a_transferred_ticket_leaves_one_line_and_joins_the_end_of_another(
+async def test_a_transferred_ticket_joins_the_end_of_the_other_waitlist(
     database: str,
 ) -> None:
     async with open_counter(database) as counter, open_counter(database, "osteria") as other:

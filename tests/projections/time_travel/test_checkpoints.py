@@ -1,4 +1,4 @@
-"""Checkpoints hold every row of every live table, whichever way they were copied."""
+"""Checkpoints hold every row of every live table, in columns or in JSON."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 EXAMPLES = json.loads(ROOT.joinpath("tests/domain/stored_events.json").read_text())
 
-# A column that may be empty in a live table must be allowed to be empty in its twin.
+# A nullable column must be nullable in the twin.
 FIND_FORGOTTEN = """
 WITH columns AS (
     SELECT attname, attrelid = to_regclass(%(twin)s) AS is_past,
@@ -51,7 +51,7 @@ COUNT_COPIES = "SELECT count(*) FROM checkpoints"
 
 
 async def take(conninfo: str) -> int:
-    """With nothing under way."""
+    """Takes checkpoints with no open transaction."""
     async with await connect(reader_conninfo(conninfo)) as reader:
         ((head,),) = rows(conninfo, "SELECT coalesce(max(position), 0) FROM log")
         return await take_checkpoints(reader, head)
@@ -63,7 +63,7 @@ async def states_at(conninfo: str, position: int) -> dict[UUID, Any]:
 
 
 def an_example(table: LiveTable[Any]) -> Any:
-    """An aggregate of its kind to which nothing has happened yet but its beginning."""
+    """An aggregate of this kind at version 1."""
     topics = MAPPER.topics_of(table.decider.events[:1])
     example = next(one for one in EXAMPLES if one["topic"] in topics)
     event = MAPPER.decode(example["topic"], json.dumps(example["state"]).encode())
@@ -71,7 +71,7 @@ def an_example(table: LiveTable[Any]) -> Any:
 
 
 def insert_examples(conninfo: str) -> dict[UUID, Any]:
-    """A row in every live table, with no event in the log: only a copy can tell of it."""
+    """A row in every live table without an event in the log: only a checkpoint can show it."""
     states = [an_example(table) for table in LIVE_TABLES]
     with connect_in_thread(writer_conninfo(conninfo)) as writer:
         for table, state in zip(LIVE_TABLES, states, strict=True):
@@ -114,7 +114,9 @@ async def test_a_row_of_every_live_table_is_read_from_a_copy_in_json(database: s
     assert await states_at(database, 0) == states
 
 
-async def test_the_past_begins_at_the_last_copy_whichever_way_it_was_made(database: str) -> None:
+async def test_a_read_of_the_past_starts_at_the_last_checkpoint_of_either_kind(
+    database: str,
+) -> None:
     async with open_kitchen(database) as kitchen:
         folded: list[dict[UUID, Any]] = []
         for copies_as_json in (True, False, True, False):
@@ -132,7 +134,7 @@ async def test_the_past_begins_at_the_last_copy_whichever_way_it_was_made(databa
     assert [await states_at(database, position) for position in (2, 4, 6, 8)] == folded
 
 
-async def test_a_copy_in_json_is_as_good_a_reason_to_wait_as_another(database: str) -> None:
+async def test_a_json_checkpoint_delays_the_next_one_too(database: str) -> None:
     copy_as_json(database)
     rows(database, "UPDATE checkpoints SET position = 90000")
     async with await connect(reader_conninfo(database)) as reader:
@@ -140,7 +142,7 @@ async def test_a_copy_in_json_is_as_good_a_reason_to_wait_as_another(database: s
         assert await due_tables(reader, 110_000) == [*LIVE_TABLES]
 
 
-async def test_a_service_of_the_version_before_comes_across_no_copy_it_cannot_read(
+async def test_the_previous_version_finds_no_checkpoint_it_cannot_read(
     database: str,
 ) -> None:
     async with open_kitchen(database) as kitchen:
@@ -159,7 +161,7 @@ async def test_columns_of_a_twin_may_stand_in_another_order(own_database: str) -
     assert await states_at(own_database, await take(own_database)) == states
 
 
-async def test_what_was_copied_before_a_rebuild_and_after_it_is_the_same(evening: str) -> None:
+async def test_checkpoints_before_and_after_a_rebuild_are_equal(evening: str) -> None:
     folded = fold_of_the_log(evening)
     before = await take(evening)
     assert await states_at(evening, before) == folded
@@ -169,7 +171,7 @@ async def test_what_was_copied_before_a_rebuild_and_after_it_is_the_same(evening
     assert {one: past[one] for one in folded} == folded
 
 
-async def test_a_column_that_a_twin_lacks_ends_the_copying_and_is_not_left_out(
+async def test_a_column_missing_in_the_twin_is_an_error(
     own_database: str,
 ) -> None:
     rows(own_database, "ALTER TABLE orders ADD COLUMN forgotten text")

@@ -1,4 +1,4 @@
-"""The past can be looked at: at any position it is what a fold from the beginning gives."""
+"""The state as of any position equals a fold from the beginning of the log."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -51,7 +51,7 @@ def fold_from_zero(database: str, upto: int) -> dict[UUID, Any]:
 
 
 async def a_day(database: str, seed: int) -> None:
-    """Orders that are cooked, deleted and restored; jobs that fail, are cancelled and retried."""
+    """Orders complete, are deleted and restored; jobs fail, are cancelled and retried."""
     chance = random.Random(seed)
     async with open_kitchen(database) as kitchen:
         workshop = Workshop(kitchen)
@@ -94,7 +94,7 @@ async def copy_in_json(database: str) -> None:
         pytest.param([copy_in_json, copy_natively, copy_in_json], id="both"),
     ],
 )
-async def test_at_a_hundred_positions_it_equals_a_fold_from_the_beginning(
+async def test_the_state_at_a_hundred_positions_equals_a_full_fold(
     database: str, copies: list[Callable[[str], Awaitable[None]]]
 ) -> None:
     # SX-05
@@ -120,10 +120,10 @@ async def test_an_instant_means_the_last_event_recorded_until_then(database: str
         assert await position_of(reader, last[1] + timedelta(days=1)) == last[0]
 
 
-async def test_what_was_under_way_when_a_checkpoint_was_taken_is_in_the_past_from_then_on(
+async def test_events_uncommitted_during_a_checkpoint_are_folded_in(
     database: str,
 ) -> None:
-    """Its position is below the checkpoint's, and it was not there to be copied."""
+    """Its position is below the checkpoint's, but its rows were not visible to the copy."""
     late = uuid7()
     created = Order.Created(
         at=datetime.now(UTC), order_id=late, number=900, kind=OrderKind.VIP, attempts_max=3

@@ -1,4 +1,4 @@
-"""Places for servers, and supervisors in processes of their own."""
+"""Fixtures: data directories, and supervisors in separate processes."""
 
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ from tests.support.running.processes import ROOT
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that PostgreSQL's user can reach, unlike tmp_path when we are root."""
+    """A directory that PostgreSQL's user can enter, unlike tmp_path of root."""
     directory = Path(tempfile.mkdtemp(prefix="daybook-embedded-"))
     directory.chmod(0o755)
     yield directory
@@ -25,7 +25,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def made_once() -> Iterator[Path]:
-    """A data directory that the tests hand on, because making one is what takes longest."""
+    """A data directory shared by the tests, because creating one is slow."""
     directory = Path(tempfile.mkdtemp(prefix="daybook-embedded-"))
     directory.chmod(0o755)
     with EmbeddedPostgres(directory / "data"):
@@ -36,7 +36,7 @@ def made_once() -> Iterator[Path]:
 
 @pytest.fixture
 def data_dir(made_once: Path, place: Path) -> Iterator[Path]:
-    """A data directory that was made before, with no server on it."""
+    """An existing data directory without a running server."""
     inode = made_once.stat().st_ino
     yield made_once.rename(place / "data")
     (used,) = (path for path in place.iterdir() if path.stat().st_ino == inode)
@@ -45,7 +45,7 @@ def data_dir(made_once: Path, place: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def supervise() -> Iterator[Supervise]:
-    """Start a supervisor as a process of its own; returns it and how to connect."""
+    """Starts a supervisor in a separate process; returns the process and the conninfo."""
     started: list[tuple[subprocess.Popen[str], Path]] = []
 
     def start(data_dir: Path, **environment: str) -> tuple[subprocess.Popen[str], str]:
@@ -61,4 +61,4 @@ def supervise() -> Iterator[Supervise]:
         process.kill()
         process.communicate()
         with EmbeddedPostgres(data_dir):
-            """Ends whatever server was left, before its directory is removed."""
+            """Stops a remaining server before its directory is removed."""

@@ -1,4 +1,4 @@
-"""A full disk is told, and outlived."""
+"""The embedded PostgreSQL reports a full disk and recovers."""
 
 import os
 import shutil
@@ -39,7 +39,9 @@ def fill(disk: Path, leaving: int) -> None:
 
 @as_root
 @pytest.mark.parametrize("free_bytes", [0, 20_000_000])
-def test_a_full_disk_is_told_and_nothing_half_made_stays(small_disk: Path, free_bytes: int) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_partial_cluster(
+    small_disk: Path, free_bytes: int
+) -> None:
     fill(small_disk, free_bytes)
 
     assert refusal(small_disk / "data") == (
@@ -53,7 +55,7 @@ def test_a_full_disk_is_told_and_nothing_half_made_stays(small_disk: Path, free_
 
 @as_root
 @pytest.mark.slow
-def test_a_server_that_cannot_come_back_is_told_once_and_tried_until_it_can(
+def test_a_server_that_cannot_restart_is_reported_once_and_retried(
     small_disk: Path,
 ) -> None:
     said: list[str] = []

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL lives, dies and comes back, with everything acknowledged."""
+"""Start, crash and restart of the embedded PostgreSQL keep every acknowledged row."""
 
 import ctypes
 import os
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_cold_start_takes_three_seconds_at_most_and_a_warm_one_one(place: Path) -> None:
-    # The best of three, and longer where others wait for the processor too.
+    # The best of three, with a margin for other load on the machine.
     seconds = []
     patience = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     for attempt in range(3):
@@ -49,7 +49,7 @@ def test_a_cold_start_takes_three_seconds_at_most_and_a_warm_one_one(place: Path
     pytest.fail(f"seconds to start, cold and warm: {seconds}")
 
 
-def test_what_was_written_is_there_after_a_stop_and_a_start(data_dir: Path) -> None:
+def test_rows_survive_a_stop_and_a_start(data_dir: Path) -> None:
     postgres = EmbeddedPostgres(data_dir)
     execute(postgres.start(), "CREATE TABLE kept AS SELECT 42 AS answer")
     postgres.stop()
@@ -79,8 +79,8 @@ SELECT n_dead_tup = 0 AND autovacuum_count > 0 FROM pg_stat_user_tables WHERE re
 """
 
 
-def test_dead_rows_are_gone_after_seconds_and_not_after_a_minute(data_dir: Path) -> None:
-    """A queue leaves ten thousand of them behind in a second, and whoever looks comes by them."""
+def test_dead_rows_are_vacuumed_within_seconds(data_dir: Path) -> None:
+    """A queue leaves 10,000 dead rows a second, which every scan has to skip."""
     with EmbeddedPostgres(data_dir) as postgres:
         with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
             connection.execute(CHURN)
@@ -179,7 +179,7 @@ def test_running_conninfo_finds_a_server_only_while_it_runs(data_dir: Path) -> N
 
 
 def kill_both(process: subprocess.Popen[str], data_dir: Path) -> int:
-    """Kill supervisor and server before the one can do anything about the other."""
+    """Kills supervisor and server before one can react to the other."""
     pid = postmaster_pid(data_dir)
     os.kill(process.pid, signal.SIGSTOP)
     os.kill(pid, signal.SIGKILL)
@@ -188,7 +188,7 @@ def kill_both(process: subprocess.Popen[str], data_dir: Path) -> int:
     return pid
 
 
-def test_a_leftover_process_number_that_is_somebody_elses_now_neither_misleads_nor_blocks(
+def test_a_stale_pid_of_an_unrelated_process_does_not_block_the_start(
     data_dir: Path, supervise: Supervise
 ) -> None:
     process, _ = supervise(data_dir)
@@ -208,9 +208,7 @@ def test_a_leftover_process_number_that_is_somebody_elses_now_neither_misleads_n
 
 
 @on_linux
-def test_a_dead_server_that_nobody_has_buried_does_not_block(
-    data_dir: Path, supervise: Supervise
-) -> None:
+def test_a_zombie_server_does_not_block_the_start(data_dir: Path, supervise: Supervise) -> None:
     become_subreaper = ctypes.CDLL(None).prctl
     become_subreaper(PR_SET_CHILD_SUBREAPER, 1)
     try:

@@ -1,4 +1,4 @@
-"""What the embedded PostgreSQL refuses, and with which sentence; and what must not disturb it."""
+"""Refusals of the embedded PostgreSQL and their messages, and conditions it must tolerate."""
 
 import stat
 import subprocess
@@ -22,7 +22,7 @@ from tests.support.databases.embedded_postgres import (
 from tests.support.running.processes import ROOT
 
 
-def test_a_data_directory_of_an_unknown_version_is_refused_with_what_was_found(
+def test_a_data_directory_of_an_unknown_version_is_refused_with_the_versions_found(
     place: Path,
 ) -> None:
     (place / "pgdata").mkdir()
@@ -62,7 +62,7 @@ def test_a_bindir_without_programs_is_named_and_nothing_is_made(place: Path) -> 
     assert not (place / "data").exists()
 
 
-def test_a_pgdata_that_is_no_database_is_left_alone(place: Path) -> None:
+def test_a_pgdata_that_is_not_a_database_is_left_alone(place: Path) -> None:
     (place / "pgdata").mkdir()
     (place / "pgdata" / "letter.txt").write_text("dear")
 
@@ -70,7 +70,7 @@ def test_a_pgdata_that_is_no_database_is_left_alone(place: Path) -> None:
     assert (place / "pgdata" / "letter.txt").read_text() == "dear"
 
 
-def test_a_setting_that_postgres_refuses_is_told_in_its_words(data_dir: Path) -> None:
+def test_a_setting_that_postgres_refuses_is_reported_with_its_message(data_dir: Path) -> None:
     sentence = refusal(data_dir, shared_buffers="nonsense")
 
     assert 'invalid value for parameter "shared_buffers"' in sentence
@@ -96,7 +96,7 @@ def test_the_name_of_the_data_directory_does_not_matter(data_dir: Path, name: st
     assert sockets.parent == renamed or not sockets.exists()
 
 
-def test_a_socket_directory_that_somebody_else_put_there_is_refused(data_dir: Path) -> None:
+def test_a_socket_directory_of_another_user_is_refused(data_dir: Path) -> None:
     renamed = data_dir.rename(data_dir.with_name("l" * 100))
     with EmbeddedPostgres(renamed) as postgres:
         sockets = Path(str(psycopg.conninfo.conninfo_to_dict(postgres.conninfo)["host"]))
@@ -107,7 +107,7 @@ def test_a_socket_directory_that_somebody_else_put_there_is_refused(data_dir: Pa
         sockets.unlink()
 
 
-def test_nonsense_in_the_environment_changes_nothing(place: Path, supervise: Supervise) -> None:
+def test_environment_variables_of_libpq_change_nothing(place: Path, supervise: Supervise) -> None:
     _, conninfo = supervise(place / "data", **NONSENSE)
     connect = "import psycopg, sys; psycopg.connect(sys.argv[1]).close()"
     prefix = ["env", *(f"{name}={value}" for name, value in NONSENSE.items())]

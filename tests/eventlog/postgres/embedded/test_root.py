@@ -1,4 +1,4 @@
-"""What the embedded PostgreSQL does for root, and for users without rights."""
+"""The embedded PostgreSQL under root and under users without permissions."""
 
 import os
 import shutil
@@ -45,7 +45,7 @@ def test_root_uses_the_account_that_owns_the_data_directory(place: Path) -> None
 
 
 @as_root
-def test_root_is_told_which_directory_the_account_cannot_enter(place: Path) -> None:
+def test_the_error_names_the_directory_that_the_account_cannot_enter(place: Path) -> None:
     (place / "closed").mkdir(mode=0o700)
 
     sentence = refusal(place / "closed" / "deep" / "data")
@@ -84,14 +84,14 @@ def test_root_copies_binaries_that_the_account_cannot_read_once(place: Path) -> 
     ("data", "named"),
     [("data", "data/pgdata/PG_VERSION"), ("closed/data", "closed/data"), ("new", "new")],
 )
-def test_a_user_without_rights_is_told_the_directory_and_who_he_is(
+def test_the_error_names_the_user_and_the_directory_without_permission(
     data_dir: Path, data: str, named: str
 ) -> None:
     place = data_dir.parent
     (place / "closed").mkdir(mode=0o700)
     command = [sys.executable, "-c", START_AS_NOBODY, str(place / data)]
-    told = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    result = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
 
-    assert told.stdout.startswith(f"User nobody may not use {place / named}")
-    assert f"give nobody the right to read and write {place / data}, or" in told.stdout
-    assert told.stdout.count("\n") == 1
+    assert result.stdout.startswith(f"User nobody may not use {place / named}")
+    assert f"give nobody the right to read and write {place / data}, or" in result.stdout
+    assert result.stdout.count("\n") == 1
