@@ -10,7 +10,7 @@ from tests.support.running.processes import ROOT
 
 @pytest.fixture
 def checkout() -> Iterator[Path]:
-    """The files of the repository in an empty directory, and no environment."""
+    """A copy of the repository without an environment; links stay links."""
     top = reachable_directory()
     names = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__")
     yield shutil.copytree(ROOT, top / "daybook", symlinks=True, ignore=names)

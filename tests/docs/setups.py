@@ -1,4 +1,4 @@
-"""State that a block of the documentation speaks about and that no block before it makes.
+"""State that a block of the documentation needs and no block before it creates.
 
 Run as `python -m tests.docs.setups NAME` in the working directory of the page, beside its service.
 """
@@ -22,7 +22,7 @@ DATA_DIR = Path(os.environ.get("DAYBOOK_DATA_DIR", ""))
 
 
 def clients() -> None:
-    """A client that writes a receipt and two lines of history for each order."""
+    """Creates orders, and writes a receipt and two history lines for each."""
     receipts: list[dict[str, Any]] = []
     history: list[dict[str, Any]] = []
     for kind in ("NORMAL", "VIP", "NORMAL"):
@@ -40,7 +40,7 @@ def clients() -> None:
 
 
 def unreadable() -> None:
-    """A job whose only event no version can read, found by the service."""
+    """Appends an unreadable event, and waits until the service has found it."""
     conninfo = make_conninfo(host=str(DATA_DIR / "run"), user="postgres", dbname="daybook")
     bad = append(conninfo, "job.created", b'{"at": "an older version wrote this"}')
     until = time.monotonic() + SECONDS_MAX
@@ -50,7 +50,7 @@ def unreadable() -> None:
 
 
 def read_model() -> None:
-    """The import and the entry in the checkout's registry, as docs/replay.md describes them."""
+    """Adds the import and the entry of docs/replay.md to the checkout's registry."""
     registry = Path("projections/registry.py")
     text = registry.read_text(encoding="utf-8")
     entry = re.compile(r"^(READ_MODELS.*) = \($", re.M)
@@ -67,7 +67,7 @@ def listed() -> str:
 
 
 def post(path: str, body: dict[str, Any]) -> Any:
-    """Returns the headers of the answer."""
+    """Returns the headers of the response."""
     key = (DATA_DIR / "admin.key").read_text(encoding="utf-8").strip()
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     address = os.environ["BOOKINGS_DAYBOOK_URL"] + path

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support.running.processes import ROOT
 
 RUN = {"sh", "python", "sql"}
-# A command that a reader ends by hand gets its Ctrl-C when even a busy machine has begun.
+# A command that the reader ends by hand gets Ctrl-C after 15 s, enough on a busy machine.
 UNTIL_INTERRUPTED = re.compile(r"^(\./run .*# .*until Ctrl-C)$", re.M)
 INTERRUPT = "timeout --preserve-status --signal=INT 15"
 PARSED = {"json", "toml", "ini", "yaml"}
@@ -34,7 +34,7 @@ class Block:
     detail: str
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.page}:{self.line}"
 
     @property
@@ -43,12 +43,12 @@ class Block:
 
     @property
     def is_service(self) -> bool:
-        """Starts the service of its page, in another terminal."""
+        """Whether the block starts the service, in another terminal."""
         return self.marker == "in another terminal" and bool(SERVICE.search(self.text))
 
 
 def pages() -> list[str]:
-    """README first, then the others by name. Decisions are history and show no commands to run."""
+    """README first, then the others by name, without the decision records."""
     found = [*sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
     others = [str(page.relative_to(ROOT)) for page in found if "decisions" not in page.parts]
     return ["README.md", *others]
@@ -79,15 +79,15 @@ def shell(text: str) -> Block:
 
 
 def script_of(blocks: list[Block], directory: Path) -> str:
-    """One shell for all blocks of a page: a variable that one block sets, the next ones have."""
+    """One shell script for all blocks of a page, so that they share variables."""
     steps = [BEGINNING]
     if not blocks[0].is_service:
-        # Most pages take for granted that it runs.
+        # Most pages expect a running service.
         steps.append(_start(Block("the test", 0, "sh", "./run\n", "in another terminal", "")))
     for number, block in enumerate(blocks):
-        steps.append(f"echo {shlex.quote(f'=== {block.place}')} | tee /dev/stderr")
+        steps.append(f"echo {shlex.quote(f'=== {block.location}')} | tee /dev/stderr")
         steps.append(_step(block, directory, number))
-    # A program that was started in another terminal is stopped in order, and must say so.
+    # Programs of other terminals are stopped by SIGTERM and must exit with code 0.
     steps.append('for one in "${others[@]}" "$service"; do end "$one"; done')
     return "\n".join(steps) + "\n"
 
@@ -96,7 +96,7 @@ BEGINNING = """
 set -euo pipefail
 service= others=()
 end() { kill -TERM "$1"; wait "$1"; }
-# A script that fails leaves nothing running.
+# A failed script leaves no process behind.
 trap 'kill -TERM $(jobs -p) 2>/dev/null || true; wait' EXIT
 """
 
@@ -123,7 +123,7 @@ def _start(block: Block) -> str:
     start = f"bash -c {shlex.quote('exec env ' + block.text.strip())} &"
     if not block.is_service:
         return f"{start}\nothers+=($!)"
-    # One that runs already is stopped; the reader goes on when "Daybook is running" is shown.
+    # A running service is stopped first; the script goes on when the new one is ready.
     ready = "curl --silent --output /dev/null http://127.0.0.1:8000/health/ready"
     wait = f'until {ready}; do kill -0 "$service"; sleep 0.2; done'
     return f'[ -z "$service" ] || end "$service"\n{start}\nservice=$!\n{wait}'

@@ -1,4 +1,4 @@
-"""Every snippet of the documentation runs as it is printed, with keys on, on new data."""
+"""Every snippet of the documentation runs as printed, with API keys on, on new data."""
 
 import configparser
 import json
@@ -37,19 +37,23 @@ from tests.support.running.processes import ROOT, SECONDS_MAX, Running, environm
 PAGE_SECONDS_MAX = 500
 pytestmark = pytest.mark.timeout(PAGE_SECONDS_MAX + 100)
 CRON_SECRET = "a-secret-of-the-documentation-tests"
-# Ctrl-C for a command once it has said so much.
-UNTIL_SAID = """
-until_said() {
-    local said=$1
+# Runs a command, and sends it Ctrl-C once its output holds a text.
+INTERRUPT_AFTER_OUTPUT = """
+interrupt_after() {
+    local expected=$1
     shift
-    : > said.txt
-    env --default-signal=INT "$@" >> said.txt 2>&1 &
-    until grep --quiet "$said" said.txt; do kill -0 $! || cat said.txt; kill -0 $!; sleep 0.1; done
+    : > output.txt
+    env --default-signal=INT "$@" >> output.txt 2>&1 &
+    until grep --quiet "$expected" output.txt; do
+        kill -0 $! || cat output.txt
+        kill -0 $!
+        sleep 0.1
+    done
     kill -INT $!
     wait $!
 }
 """
-SERVES = 'until_said "is running on" ./run serve'
+SERVES = 'interrupt_after "is running on" ./run serve'
 ELSEWHERE = "env --unset DAYBOOK_DATA_DIR DAYBOOK_PORT=0"
 # Commands of docs/commands.md that have a placeholder or go on until Ctrl-C, as they are run.
 FILLED = {
@@ -60,9 +64,9 @@ FILLED = {
         './run pg psql --command "CREATE DATABASE mine"\n'
         f'{SERVES} --port 0 --database-url "postgresql://postgres@/mine?host=$DAYBOOK_DATA_DIR/run"'
     ),
-    "./run worker mymodule:worker": 'until_said "worker:started" ./run worker mymodule:worker',
-    "./run demo": f'until_said "restaurant is open" {ELSEWHERE} ./run demo',
-    # As printed it measures for a minute; tests/bench runs all of them.
+    "./run worker mymodule:worker": 'interrupt_after "worker:started" ./run worker mymodule:worker',
+    "./run demo": f'interrupt_after "restaurant is open" {ELSEWHERE} ./run demo',
+    # Printed, it measures for a minute; tests/bench runs all benchmarks.
     "./run bench write": f"{ELSEWHERE} ./run bench write --rounds 1 --seconds 0.5",
     "./run import log.ndjson": 'DAYBOOK_DATA_DIR="$HOME/copy" ./run import log.ndjson',
     "./run log --follow": f"{INTERRUPT} ./run log --follow",
@@ -76,14 +80,14 @@ FILLED = {
     ),
     './run keys revoke NAME --reason "…"': './run keys revoke $NAME --reason "…"',
 }
-# These pages start the service themselves, or add code to it; and a text that their commands print.
+# Pages that start the service or add code to it run in a copied checkout, and print this text.
 IN_A_CHECKOUT = {
     "README.md": '"status":"PROCESSING"',
     "docs/operate/watching.md": "opentelemetry-sdk-",
     "docs/replay.md": "busy_hours: 1 rows, as the log says",
 }
 
-# This page is for root: tests/docs/test_unit.py runs it.
+# tests/docs/test_unit.py runs this page, which is for root.
 FOR_ROOT = "docs/operate/systemd.md"
 
 with_commands = [
@@ -120,8 +124,8 @@ class Receiver(BaseHTTPRequestHandler):
 
 
 @dataclass(frozen=True)
-class House:
-    """A data directory with keys on, and a working directory as a reader has it."""
+class Sandbox:
+    """A data directory with API keys on, and the working directory of a reader."""
 
     port: int
     data_dir: Path
@@ -148,7 +152,7 @@ class House:
         }
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
-        """Ports are those of this test; everything else is as it is printed."""
+        """Replaces the printed ports by those of this test."""
         for printed, here in ((8000, self.port), (4318, self.collector.server_port)):
             script = re.sub(rf"(?:127\.0\.0\.1|localhost):{printed}\b", f"127.0.0.1:{here}", script)
         process = subprocess.Popen(
@@ -162,11 +166,11 @@ class House:
             start_new_session=True,
         )
         try:
-            said, complained = process.communicate(timeout=PAGE_SECONDS_MAX)
+            output, errors = process.communicate(timeout=PAGE_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGTERM)
-            said, complained = process.communicate(timeout=SECONDS_MAX)
-        return subprocess.CompletedProcess(script, process.returncode, said, complained)
+            output, errors = process.communicate(timeout=SECONDS_MAX)
+        return subprocess.CompletedProcess(script, process.returncode, output, errors)
 
 
 def free_port() -> int:
@@ -176,13 +180,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def open_house(made: Path, checkout: Path | None = None) -> Iterator[House]:
+def open_sandbox(made: Path, checkout: Path | None = None) -> Iterator[Sandbox]:
     """Commands run in a directory with the `run` and `.venv` of this repository, or in a checkout
     whose `./run` makes an environment of its own."""
     top = reachable_directory()
     data_dir, work, home = top / "data", checkout or top / "work", top / "home"
     data_dir.mkdir()
-    furnish(home, data_dir)
+    prepare_home(home, data_dir)
     if checkout is None:
         shutil.copytree(made / "pgdata", data_dir / "pgdata")
         work.mkdir()
@@ -190,12 +194,12 @@ def open_house(made: Path, checkout: Path | None = None) -> Iterator[House]:
             (work / name).symlink_to(ROOT / name)
     try:
         with Collector() as collector:
-            yield House(free_port(), data_dir, work, home, collector)
+            yield Sandbox(free_port(), data_dir, work, home, collector)
     finally:
         shutil.rmtree(top)
 
 
-# An answer of 400 or more ends the script. The stream has no end, so its reader gets one.
+# A status of 400 or more ends the script. The endless stream is read for three seconds.
 CURL = """#!/bin/sh
 case "$*" in
 */stream*)
@@ -208,7 +212,7 @@ exec {curl} --fail-with-body "$@"
 """
 
 
-def furnish(home: Path, data_dir: Path) -> None:
+def prepare_home(home: Path, data_dir: Path) -> None:
     share, path = home / ".local" / "share", home / "path"
     share.mkdir(parents=True)
     (share / "daybook").symlink_to(data_dir)
@@ -229,26 +233,28 @@ def made() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-def assert_passes(house: House, script: str) -> str:
-    ended = house.run(script)
-    told = f"{ended.stdout[-6000:]}\n--- stderr\n{ended.stderr[-4000:]}"
-    assert ended.returncode == 0, told
-    assert "Traceback" not in ended.stderr, told
+def assert_passes(sandbox: Sandbox, script: str) -> str:
+    ended = sandbox.run(script)
+    report = f"{ended.stdout[-6000:]}\n--- stderr\n{ended.stderr[-4000:]}"
+    assert ended.returncode == 0, report
+    assert "Traceback" not in ended.stderr, report
     return ended.stdout
 
 
-def test_every_block_says_what_it_is() -> None:
-    unknown = [one.place for one in all_blocks if one.language not in RUN | PARSED | SHOWN]
+def test_every_block_names_its_language_and_why_it_is_not_run() -> None:
+    unknown = [one.location for one in all_blocks if one.language not in RUN | PARSED | SHOWN]
     assert unknown == []
-    silent = [one.place for one in all_blocks if one.marker == "not run" and len(one.detail) < 15]
-    assert silent == [], "a block that is not run says why"
+    silent = [
+        one.location for one in all_blocks if one.marker == "not run" and len(one.detail) < 15
+    ]
+    assert silent == [], "a block that is not run gives a reason"
     assert len(with_commands) >= 15
 
 
 @pytest.mark.parametrize(
-    "block", [one for one in all_blocks if one.language in PARSED], ids=lambda one: one.place
+    "block", [one for one in all_blocks if one.language in PARSED], ids=lambda one: one.location
 )
-def test_what_is_not_run_can_be_read(block: Block) -> None:
+def test_a_block_of_data_can_be_parsed(block: Block) -> None:
     match block.language:
         case "json":
             rest = block.text.strip()
@@ -274,8 +280,8 @@ def test_what_is_not_run_can_be_read(block: Block) -> None:
     ],
 )
 def test_the_snippets_of_a_page_run_as_they_are_printed(page: str, made: Path) -> None:
-    with open_house(made) as house:
-        run_page(house, page)
+    with open_sandbox(made) as sandbox:
+        run_page(sandbox, page)
 
 
 @pytest.mark.slow
@@ -283,45 +289,45 @@ def test_the_snippets_of_a_page_run_as_they_are_printed(page: str, made: Path) -
 def test_the_snippets_of_a_page_run_in_a_new_checkout(
     page: str, made: Path, checkout: Path
 ) -> None:
-    with open_house(made, checkout) as house:
-        said = run_page(house, page)
-        assert IN_A_CHECKOUT[page] in said
+    with open_sandbox(made, checkout) as sandbox:
+        output = run_page(sandbox, page)
+        assert IN_A_CHECKOUT[page] in output
         assert (checkout / ".venv").is_dir()
         sends_spans = page == "docs/operate/watching.md"
-        assert set(house.collector.received) == ({"/v1/traces"} if sends_spans else set())
+        assert set(sandbox.collector.received) == ({"/v1/traces"} if sends_spans else set())
 
 
-def run_page(house: House, page: str) -> str:
+def run_page(sandbox: Sandbox, page: str) -> str:
     blocks = [block for block in blocks_of(page) if block.is_run]
     # I-41 and all other invariants hold after the commands of the page.
-    return assert_passes(house, script_of([*blocks, shell("./run audit check")], house.work))
+    return assert_passes(sandbox, script_of([*blocks, shell("./run audit check")], sandbox.work))
 
 
 @pytest.mark.slow
 def test_every_command_listed_runs_and_leaves_a_sound_log(made: Path) -> None:
     """Runs the table of docs/commands.md as printed, with values for ID, NAME and DIR."""
-    with open_house(made) as house:
+    with open_sandbox(made) as sandbox:
         text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
         commands = dict.fromkeys(re.findall(r"`(\./run [^`]+)`", text))
         assert FILLED.keys() <= commands.keys()
         by_hand = [block for block in blocks_of("README.md") if block.is_run][:2]
         (module,) = (one.text for one in blocks_of("docs/worker.md") if one.marker == "file")
-        (house.work / "mymodule.py").write_text(module, encoding="utf-8")
+        (sandbox.work / "mymodule.py").write_text(module, encoding="utf-8")
         rest = [
-            UNTIL_SAID,
+            INTERRUPT_AFTER_OUTPUT,
             "ID=$(./run log --topic order.created --limit 1 --json | jq -r .aggregate)",
             *(FILLED.get(one, one.replace(" ID", ' "$ID"')) for one in commands),
             "./run audit check",
             "./run rebuild --all --verify-only",
             "./run doctor",
         ]
-        assert_passes(house, script_of([*by_hand, shell("\n".join(rest))], house.work))
+        assert_passes(sandbox, script_of([*by_hand, shell("\n".join(rest))], sandbox.work))
 
 
 @pytest.mark.slow
 def test_a_refused_request_ends_a_script(made: Path) -> None:
-    """Else no page could fail by one."""
-    with open_house(made) as house:
+    """Otherwise a failed request would pass unnoticed."""
+    with open_sandbox(made) as sandbox:
         request = shell("curl -s http://127.0.0.1:8000/api/orders; echo not reached")
-        refused = house.run(script_of([request], house.work))
+        refused = sandbox.run(script_of([request], sandbox.work))
         assert (refused.returncode, "not reached" in refused.stdout) == (22, False)
