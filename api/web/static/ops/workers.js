@@ -12,7 +12,7 @@ export class WorkersView extends View {
   heading = "Workers";
   #clock = new ServerClock();
   #holders = table("Workers and bots", ["Name", "Kind", "Leases", "Since", "First expires in"]);
-  #held = table("Leases", ["Kind", "Item", "Holder", "Attempt", "Elapsed", "Expires", "Time left"]);
+  #held = table("Leases", ["Work", "Item", "Holder", "Attempt", "Elapsed", "Expires", "Time left"]);
   #noHolders = element("p", { class: "empty" }, "No active workers or bots.");
   #cut = element("p", { class: "hint", hidden: true });
 
