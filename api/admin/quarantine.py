@@ -99,12 +99,7 @@ class SetAsideEndpoint(CommandEndpoint[SetAsideBody, Quarantine]):
 
 
 SET_ASIDE = SetAsideEndpoint(
-    "POST",
-    "/api/quarantine/{id}/set-aside",
-    takes=SetAsideBody,
-    scope=ADMIN,
-    command=set_aside,
-    shape=answer_json,
+    "POST", "/api/quarantine/{id}/set-aside", scope=ADMIN, command=set_aside, shape=answer_json
 )
 
 routes: list[Route] = [

@@ -46,7 +46,7 @@ async def read_then(
     """Runs a query at the past position that `text` names; returns that moment and the result."""
 
     async def read(reader: Reader) -> tuple[PastMoment, T]:
-        position = await position_named(reader, text)
+        position = await find_position(reader, text)
         return await moment_of(reader, position), await query(reader, position)
 
     result: tuple[PastMoment, T] = await request.app.service.read(read)
@@ -58,7 +58,7 @@ def refuse_cursor(cursor: str | None) -> None:
         raise bad_request("bad_parameter", "The parameters asOf and cursor cannot be combined.")
 
 
-async def position_named(reader: Reader, text: str) -> int:
+async def find_position(reader: Reader, text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= POSITION_DIGITS_MAX:
         ((_, head),) = await (await reader.execute(READ_BOUNDS)).fetchall()
         if int(text) > head:

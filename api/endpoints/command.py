@@ -10,7 +10,7 @@ from asyncio import Future
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_type_hints
 from uuid import UUID, uuid5
 
 import orjson
@@ -233,11 +233,11 @@ class WriteEndpoint(ABC, Generic[B]):
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})
 
-    def reject_early(self, scope: Scope) -> tuple[StoredResponse, RawHeaders] | None:  # noqa: ARG002 (few do)
+    def reject_early(self, scope: Scope) -> Reply | None:  # noqa: ARG002 (few do)
         """A response that is sent before the request is read, such as a load-shedding 429."""
         return None
 
-    async def _answer(self, scope: Scope, receive: Receive) -> tuple[StoredResponse, RawHeaders]:
+    async def _answer(self, scope: Scope, receive: Receive) -> Reply:
         context = RequestContext(scope, receive, self.parameters)
         bytes_max = self.body_bytes_max(context.settings)
         body = await read_bytes(context.headers, receive, bytes_max)
@@ -267,20 +267,18 @@ class WriteEndpoint(ABC, Generic[B]):
         return read_json(context.headers, body, decoder, context.settings)
 
     @abstractmethod
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]: ...
+    async def answer(self, context: RequestContext, body: bytes) -> Reply: ...
 
 
 class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
-    """An endpoint that turns one request into one command."""
+    """An endpoint that turns one request into one command. The annotation of the command's first
+    parameter is the type of the body."""
 
     def __init__(
         self,
         method: str,
         path: str,
         *,
-        takes: type[B],
         scope: KeyScope,
         command: Callable[[B, RequestContext], Command[A]],
         shape: Shape[A],
@@ -288,6 +286,7 @@ class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
         parameters: type[Parameters] = NoParameters,
         body_bytes_max: int = BODY_BYTES_MAX,
     ) -> None:
+        takes: type[B] = next(iter(get_type_hints(command).values()))
         super().__init__(
             method,
             path,
@@ -303,9 +302,7 @@ class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
         self._shape = shape
         self.is_about_one = "{id}" in path
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         value = self.read(context, body)
         command = self._command(value, context)
         key = self.key(context, value)
@@ -324,15 +321,15 @@ class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
         command: Command[A],
         origin: Origin,
         key: IdempotencyKey | None,
-    ) -> tuple[StoredResponse, RawHeaders]:
+    ) -> Reply:
         try:
             receipt = await context.submit(command, origin, key)
         except KNOWN_ERRORS as error:
             headers = [(b"daybook-command-id", str(origin.command_id).encode())]
-            return self.refused(error, headers)
+            return self.error_reply(error, headers)
         return receipt.replayed_response or self.render(receipt.result), receipt_headers(receipt)
 
-    def refused(self, error: Exception, headers: RawHeaders) -> tuple[StoredResponse, RawHeaders]:
+    def error_reply(self, error: Exception, headers: RawHeaders) -> Reply:
         if isinstance(error, Refusal):
             return self.render(error), headers
         problem = problem_of(error)

@@ -12,7 +12,7 @@ from msgspec.json import encode
 from msgspec.structs import FieldInfo, fields
 
 from daybook.api.http.request_reader import bad_request
-from daybook.api.settings.constraint_text import allowed
+from daybook.api.settings.constraint_text import describe_constraint
 
 PARAMETERS_MAX = 20
 
@@ -62,7 +62,7 @@ def _read_pairs(query: bytes, known: Container[str]) -> dict[str, str]:
 def _read_value(parameter: FieldInfo, text: str) -> Any:
     value = read_text(text, parameter.type)
     if value is None:
-        wanted = allowed(inspect.type_info(parameter.type))
+        wanted = describe_constraint(inspect.type_info(parameter.type))
         sentence = f"The parameter {parameter.encode_name} must be {wanted}."
         raise bad_request("bad_parameter", sentence)
     return value

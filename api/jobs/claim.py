@@ -293,9 +293,7 @@ def _heartbeat(beat: HeartbeatRequest, job_id: UUID) -> LeaseExtension:
 
 
 CLAIM, BRIEF_CLAIM = (
-    ClaimEndpoint(
-        "POST", "/api/jobs/claim", takes=ClaimRequest, scope=WORKER, command=claim, shape=shape
-    )
+    ClaimEndpoint("POST", "/api/jobs/claim", scope=WORKER, command=claim, shape=shape)
     for shape in (claimed_jobs_json, claimed_jobs_minimal_json)
 )
 CLAIM.minimal_variant = BRIEF_CLAIM

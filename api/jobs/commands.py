@@ -314,7 +314,6 @@ def _jitter() -> float:
 CREATE = CreateEndpoint(
     "POST",
     "/api/jobs",
-    takes=NewJobs,
     scope=CLIENT | WORKER,
     command=create,
     shape=created_jobs_json,
@@ -325,7 +324,6 @@ REPORT, BRIEF_REPORT = (
     ReportEndpoint(
         "POST",
         "/api/jobs/results",
-        takes=Results,
         scope=WORKER,
         command=report,
         shape=shape,
@@ -335,42 +333,22 @@ REPORT, BRIEF_REPORT = (
 )
 REPORT.minimal_variant = BRIEF_REPORT
 COMPLETE = CommandEndpoint(
-    "POST",
-    "/api/jobs/{id}/complete",
-    takes=JobCompletion,
-    scope=WORKER,
-    command=complete,
-    shape=one_job_json,
+    "POST", "/api/jobs/{id}/complete", scope=WORKER, command=complete, shape=one_job_json
 )
 FAIL = CommandEndpoint(
-    "POST", "/api/jobs/{id}/fail", takes=JobFailure, scope=WORKER, command=fail, shape=one_job_json
+    "POST", "/api/jobs/{id}/fail", scope=WORKER, command=fail, shape=one_job_json
 )
 SNOOZE = CommandEndpoint(
-    "POST",
-    "/api/jobs/{id}/snooze",
-    takes=SnoozeBody,
-    scope=WORKER,
-    command=snooze,
-    shape=one_job_json,
+    "POST", "/api/jobs/{id}/snooze", scope=WORKER, command=snooze, shape=one_job_json
 )
 RELEASE = CommandEndpoint(
-    "POST",
-    "/api/jobs/{id}/release",
-    takes=ClaimBody,
-    scope=WORKER,
-    command=release,
-    shape=one_job_json,
+    "POST", "/api/jobs/{id}/release", scope=WORKER, command=release, shape=one_job_json
 )
 CANCEL = CommandEndpoint(
-    "POST",
-    "/api/jobs/{id}/cancel",
-    takes=WithReason,
-    scope=CLIENT,
-    command=cancel,
-    shape=one_job_json,
+    "POST", "/api/jobs/{id}/cancel", scope=CLIENT, command=cancel, shape=one_job_json
 )
 RETRY = CommandEndpoint(
-    "POST", "/api/jobs/{id}/retry", takes=WithReason, scope=ADMIN, command=retry, shape=one_job_json
+    "POST", "/api/jobs/{id}/retry", scope=ADMIN, command=retry, shape=one_job_json
 )
 
 routes: list[Route] = [

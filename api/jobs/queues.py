@@ -71,12 +71,7 @@ def queue_answer_json(queue: Queue) -> QueueAnswer:
 
 
 CONFIGURE = CommandEndpoint(
-    "PUT",
-    "/api/queues/{name}",
-    takes=QueueBody,
-    scope=ADMIN,
-    command=configure,
-    shape=queue_answer_json,
+    "PUT", "/api/queues/{name}", scope=ADMIN, command=configure, shape=queue_answer_json
 )
 
 routes: list[Route] = [CONFIGURE.route]

@@ -14,11 +14,11 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.api.endpoints.command import A, B, CommandEndpoint, RawHeaders, RequestContext
+from daybook.api.endpoints.command import A, B, CommandEndpoint, Reply, RequestContext
 from daybook.api.http.problems import RETRY_AFTER, BadInputError
 from daybook.api.telemetry import counters
 from daybook.domain.jobs.create import NewJob
-from daybook.eventlog.origin import Origin, StoredResponse
+from daybook.eventlog.origin import Origin
 from daybook.eventlog.writing.idempotency import IdempotencyKey, find_key
 from daybook.projections.jobs.queue_stats import QueueStats, read_queue_stats
 
@@ -37,7 +37,7 @@ class EnqueueEndpoint(CommandEndpoint[B, A], Generic[B, A]):
 
     async def submit(
         self, context: RequestContext, command: Any, origin: Origin, key: IdempotencyKey | None
-    ) -> tuple[StoredResponse, RawHeaders]:
+    ) -> Reply:
         try:
             await context.scope["app"].queue_depth_limit.reserve(command.new)
         except BadInputError:

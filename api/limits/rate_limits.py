@@ -97,9 +97,7 @@ class RateLimits:
 
     def pseudonym_of(self, scope: Scope) -> str | None:
         """The pseudonym under which the client's address is counted; None without an address.
-
-        Without a guest key the pseudonym is salted per process.
-        """
+        Without a guest key the pseudonym is salted per process."""
         address = self.address_of(scope)
         if address == UNKNOWN:
             return None

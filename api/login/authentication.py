@@ -55,10 +55,8 @@ class Authenticator:
         self.failed_keys: FailedKeys | None = None
 
     def check(self, scope: Scope, needs: int) -> Problem | None:
-        """Sets the request's caller, or returns the problem that rejects it.
-
-        `needs` is the required scope as an int: enum flags are slow, and this runs per request.
-        """
+        """Sets the request's caller, or returns the problem that rejects it. `needs` is the
+        required scope as an int: enum flags are slow, and this runs per request."""
         if scope["query_string"] and _has_secret(scope["query_string"]):
             return secret_in_url_response()
         if self._key_cache is None:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from daybook.api.endpoints.command import (
     Body,
     EmptyBody,
-    RawHeaders,
+    Reply,
     RequestContext,
     WriteEndpoint,
     stored_problem,
@@ -67,9 +67,7 @@ class LogIn(WriteEndpoint[Credentials]):
     headers: ClassVar[Mapping[str, Any]] = {}
     problems = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         key_cache, authenticator = context.service.key_cache, context.scope["app"].authenticator
         if authenticator.is_cross_site_browser(context.scope):
             return stored_problem(cross_site_response()), []
@@ -105,9 +103,7 @@ class LogOut(WriteEndpoint[EmptyBody]):
     headers: ClassVar[Mapping[str, Any]] = {}
     problems = (HTTPStatus.FORBIDDEN,)
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         self.read(context, body)
         authenticator = context.scope["app"].authenticator
         refused = authenticator.check_logout(context.scope)

@@ -143,20 +143,10 @@ GET = DatabaseQueryEndpoint(
     "/api/v1/operations/{id}", get_operation, scope=CLIENT | WORKER | AUDITOR, parameters=Waiting
 )
 RETRY = CommandEndpoint(
-    "POST",
-    "/api/v1/operations/{id}/retry",
-    takes=WithReason,
-    scope=ADMIN,
-    command=retry,
-    shape=operation_json,
+    "POST", "/api/v1/operations/{id}/retry", scope=ADMIN, command=retry, shape=operation_json
 )
 CANCEL = CommandEndpoint(
-    "POST",
-    "/api/v1/operations/{id}/cancel",
-    takes=WithReason,
-    scope=ADMIN,
-    command=cancel,
-    shape=operation_json,
+    "POST", "/api/v1/operations/{id}/cancel", scope=ADMIN, command=cancel, shape=operation_json
 )
 
 routes: list[Route] = [GET.route, RETRY.route, CANCEL.route]

@@ -153,18 +153,11 @@ class ExtendEndpoint(WriteEndpoint[Extension]):
 
 
 POP = PopEndpoint(
-    "GET",
-    "/api/v1/pop/queue/{queue}",
-    takes=EmptyBody,
-    scope=WORKER,
-    command=pop,
-    shape=popped_json,
-    parameters=Pop,
+    "GET", "/api/v1/pop/queue/{queue}", scope=WORKER, command=pop, shape=popped_json, parameters=Pop
 )
 POP_LANE = PopEndpoint(
     "GET",
     "/api/v1/pop/queue/{queue}/partition/{partition}",
-    takes=EmptyBody,
     scope=WORKER,
     command=pop,
     shape=popped_json,

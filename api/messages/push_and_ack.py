@@ -141,9 +141,9 @@ class PushEndpoint(EnqueueEndpoint[Pushed, list[CreatedJob] | PushDeferred]):
         count_decision("push", Decision.QUEUE if is_queued else Decision.EXECUTE)
         return answer, headers
 
-    def refused(self, error: Exception, headers: RawHeaders) -> Reply:
+    def error_reply(self, error: Exception, headers: RawHeaders) -> Reply:
         if not isinstance(error, LaneFullError):
-            return super().refused(error, headers)
+            return super().error_reply(error, headers)
         problem = overloaded_response(
             queue_depth=error.depth,
             retry_seconds=clamp_retry_after(error.wait_seconds),
@@ -235,7 +235,6 @@ def _finish(results: Sequence[JobResult]) -> FinishJobs:
 PUSH = PushEndpoint(
     "POST",
     "/api/v1/push",
-    takes=Pushed,
     scope=CLIENT | WORKER,
     command=push,
     shape=pushed_json,
@@ -243,12 +242,11 @@ PUSH = PushEndpoint(
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
 ACKNOWLEDGE = CommandEndpoint(
-    "POST", "/api/v1/ack", takes=Acknowledgment, scope=WORKER, command=acknowledge, shape=ack_json
+    "POST", "/api/v1/ack", scope=WORKER, command=acknowledge, shape=ack_json
 )
 ACKNOWLEDGE_EACH = CommandEndpoint(
     "POST",
     "/api/v1/ack/batch",
-    takes=Acknowledged,
     scope=WORKER,
     command=acknowledge_each,
     shape=ack_results_json,
@@ -257,7 +255,6 @@ ACKNOWLEDGE_EACH = CommandEndpoint(
 TRANSACT = CommandEndpoint(
     "POST",
     "/api/v1/transaction",
-    takes=Transaction,
     scope=WORKER,
     command=transact,
     shape=transaction_json,

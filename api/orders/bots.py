@@ -135,7 +135,6 @@ def claim_result_json(result: ClaimResult) -> ClaimAnswer:
 CREATE = CommandEndpoint(
     "POST",
     "/api/bots",
-    takes=NewBot,
     scope=ADMIN,
     command=create,
     shape=bot_with_message("Bot created successfully"),
@@ -144,7 +143,6 @@ CREATE = CommandEndpoint(
 CHANGE = CommandEndpoint(
     "PATCH",
     "/api/bots/{id}",
-    takes=BotChange,
     scope=BOT | STAFF,
     command=change,
     shape=bot_with_message("Bot updated successfully"),
@@ -152,23 +150,16 @@ CHANGE = CommandEndpoint(
 RESTORE = CommandEndpoint(
     "POST",
     "/api/bots/{id}/restore",
-    takes=Restoration,
     scope=ADMIN,
     command=restore,
     shape=bot_with_message("Bot restored successfully"),
 )
 CLAIM = CommandEndpoint(
-    "POST",
-    "/api/bots/{id}/claim",
-    takes=EmptyBody,
-    scope=BOT,
-    command=claim,
-    shape=claim_result_json,
+    "POST", "/api/bots/{id}/claim", scope=BOT, command=claim, shape=claim_result_json
 )
 DELETE = CommandEndpoint(
     "DELETE",
     "/api/bots/{id}",
-    takes=WithReason,
     scope=ADMIN,
     command=delete,
     shape=bot_with_message("Bot deleted successfully"),

@@ -238,7 +238,6 @@ def _uuid(text: str | None) -> UUID | None:
 CREATE = CommandEndpoint(
     "POST",
     "/api/orders",
-    takes=NewOrder,
     scope=CLIENT | STAFF,
     command=create,
     shape=order_with_message("Order created successfully"),
@@ -247,7 +246,6 @@ CREATE = CommandEndpoint(
 CREATE_BATCH = CommandEndpoint(
     "POST",
     "/api/orders/batch",
-    takes=NewOrders,
     scope=CLIENT | STAFF,
     command=create_batch,
     shape=orders_json,
@@ -255,28 +253,19 @@ CREATE_BATCH = CommandEndpoint(
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
 CHANGE = CommandEndpoint(
-    "PATCH",
-    "/api/orders/{id}",
-    takes=OrderChange,
-    scope=BOT | STAFF,
-    command=change,
-    shape=order_changed_json,
+    "PATCH", "/api/orders/{id}", scope=BOT | STAFF, command=change, shape=order_changed_json
 )
 FAIL = CommandEndpoint(
     "POST",
     "/api/orders/{id}/fail",
-    takes=Failure,
     scope=BOT | STAFF,
     command=fail,
     shape=order_with_message("Failure recorded"),
 )
-CLEAR = ClearEndpoint(
-    "DELETE", "/api/orders/clear", takes=WithReason, scope=ADMIN, command=clear, shape=cleared_json
-)
+CLEAR = ClearEndpoint("DELETE", "/api/orders/clear", scope=ADMIN, command=clear, shape=cleared_json)
 DELETE = CommandEndpoint(
     "DELETE",
     "/api/orders/{id}",
-    takes=WithReason,
     scope=STAFF,
     command=delete,
     shape=order_with_message("Order deleted successfully"),
@@ -284,7 +273,6 @@ DELETE = CommandEndpoint(
 RESTORE = CommandEndpoint(
     "POST",
     "/api/orders/{id}/restore",
-    takes=WithReason,
     scope=STAFF,
     command=restore,
     shape=order_with_message("Order restored successfully"),
@@ -292,7 +280,6 @@ RESTORE = CommandEndpoint(
 REQUEUE = CommandEndpoint(
     "POST",
     "/api/orders/{id}/requeue",
-    takes=WithReason,
     scope=ADMIN,
     command=requeue,
     shape=order_with_message("Order requeued successfully"),

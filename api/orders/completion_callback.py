@@ -111,12 +111,7 @@ def _verify_signature(context: RequestContext, body: bytes) -> str:
 
 
 COMPLETE = CallbackEndpoint(
-    "POST",
-    "/api/orders/complete",
-    takes=CompletionBody,
-    scope=SIGNED,
-    command=complete,
-    shape=completion_json,
+    "POST", "/api/orders/complete", scope=SIGNED, command=complete, shape=completion_json
 )
 
 routes: list[Route] = [COMPLETE.route]

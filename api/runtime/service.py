@@ -106,6 +106,7 @@ SELECT id, 1, 'probe', '', id, id, 'system:readiness' FROM gen_random_uuid() AS 
 DEFAULT_THRESHOLDS = Thresholds()
 
 T = TypeVar("T")
+Query = Callable[[AsyncConnection[TupleRow]], Awaitable[T]]
 
 
 class Readiness(Struct, frozen=True):
@@ -197,7 +198,7 @@ class Service:
     async def __aexit__(self, *_: object) -> None:
         await self._running.aclose()
 
-    async def read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
+    async def read(self, query: Query[T]) -> T:
         """Runs a query on a reader; raises TimeoutError after READ_SECONDS_MAX."""
         try:
             return await self._read(query)
@@ -207,20 +208,18 @@ class Service:
                 raise
             return await self._read(query)
 
-    async def write(self, statement: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
-        """Runs a statement that changes rows outside the log, such as a lease extension.
-
-        It shares the connections and the time limit of reads.
-        """
+    async def write(self, statement: Query[T]) -> T:
+        """Runs a statement that changes rows outside the log, such as a lease extension. It shares
+        the connections and the time limit of reads."""
         return await self.read(statement)
 
-    async def _read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
+    async def _read(self, query: Query[T]) -> T:
         wanted = AT_LEAST.get()
         if wanted is None:
             return await _with_timeout(_run_query(self.readers, self._reading, query))
         return await _with_timeout(self._read_at_least(wanted, query))
 
-    async def write_unlogged(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
+    async def write_unlogged(self, query: Query[T]) -> T:
         """Writes a row that is no event and must exist before a command: a rate limit charge, a
         guest's key. It commits asynchronously; the command's commit makes it durable too."""
         try:
@@ -230,9 +229,7 @@ class Service:
         except CANNOT_WRITE as error:
             raise UnavailableError("The database is not accepting writes; retry.") from error
 
-    async def _read_at_least(
-        self, wanted: AtLeast, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]
-    ) -> T:
+    async def _read_at_least(self, wanted: AtLeast, query: Query[T]) -> T:
         """Waits for the position without a connection, of which there are only a few."""
         until = asyncio.get_running_loop().time() + WAIT_SECONDS_MAX
         with self.notifier.listener() as wake:
@@ -311,11 +308,7 @@ async def _probe_writing(connection: AsyncConnection[TupleRow]) -> None:
         await connection.execute(PROBE_DISK)
 
 
-async def _run_query(
-    pool: Readers,
-    slot: asyncio.Semaphore,
-    query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]],
-) -> T:
+async def _run_query(pool: Readers, slot: asyncio.Semaphore, query: Query[T]) -> T:
     # The semaphore first: waiting for other queries may take longer than the pool's timeout, which
     # is for an unreachable database.
     async with slot, pool.connection() as connection:

@@ -200,45 +200,19 @@ def _job_template(body: ScheduledJob) -> JobTemplate:
 
 
 PUT = PutEndpoint(
-    "POST",
-    "/api/schedules",
-    takes=NewSchedule,
-    scope=ADMIN,
-    command=put,
-    shape=put_json,
-    status=HTTPStatus.CREATED,
+    "POST", "/api/schedules", scope=ADMIN, command=put, shape=put_json, status=HTTPStatus.CREATED
 )
 CHANGE = CommandEndpoint(
-    "PATCH",
-    "/api/schedules/{name}",
-    takes=ScheduleChange,
-    scope=ADMIN,
-    command=change,
-    shape=one_schedule_json,
+    "PATCH", "/api/schedules/{name}", scope=ADMIN, command=change, shape=one_schedule_json
 )
 PAUSE = CommandEndpoint(
-    "POST",
-    "/api/schedules/{name}/pause",
-    takes=WithReason,
-    scope=ADMIN,
-    command=pause,
-    shape=one_schedule_json,
+    "POST", "/api/schedules/{name}/pause", scope=ADMIN, command=pause, shape=one_schedule_json
 )
 RESUME = CommandEndpoint(
-    "POST",
-    "/api/schedules/{name}/resume",
-    takes=WithReason,
-    scope=ADMIN,
-    command=resume,
-    shape=one_schedule_json,
+    "POST", "/api/schedules/{name}/resume", scope=ADMIN, command=resume, shape=one_schedule_json
 )
 DELETE = CommandEndpoint(
-    "DELETE",
-    "/api/schedules/{name}",
-    takes=WithReason,
-    scope=ADMIN,
-    command=delete,
-    shape=one_schedule_json,
+    "DELETE", "/api/schedules/{name}", scope=ADMIN, command=delete, shape=one_schedule_json
 )
 
 routes: list[Route] = [

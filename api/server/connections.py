@@ -54,10 +54,8 @@ class Connections:
         return len(self._open)
 
     def admit(self, connection: Connection, client: tuple[str, int] | None) -> str | None:
-        """Registers a connection, or returns the name of the limit that refuses it.
-
-        Trusted proxies and Unix sockets carry many clients, so the limit per address skips them.
-        """
+        """Registers a connection, or returns the name of the limit that refuses it. Trusted proxies
+        and Unix sockets carry many clients, so the limit per address skips them."""
         address = self._bucket_of(client)
         own_count = len(self._by_address.get(address or "", ()))
         if address is not None and own_count >= self.limits.connections_per_address_max:
@@ -84,9 +82,7 @@ class Connections:
 
     def _make_room(self, own_count: int) -> bool:
         """Closes an idle connection of an address that has more connections than the new client's.
-
-        So a few addresses that use their whole limit cannot lock out all other clients.
-        """
+        So a few addresses that use their whole limit cannot lock out all other clients."""
         for connections in nlargest(BUSIEST_ADDRESSES_MAX, self._by_address.values(), key=len):
             idle = next((one for one in connections if one.is_idle), None)
             if len(connections) > own_count and idle is not None:

@@ -12,20 +12,10 @@ from urllib.parse import unquote_to_bytes
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from daybook.api.server import rejections
 from daybook.api.server.buffered_transport import CoalescingTransport
 from daybook.api.server.connections import Connections
-from daybook.api.server.rejections import (
-    BAD_ENCODING,
-    BAD_FRAMING,
-    BAD_HOST,
-    BAD_VERSION,
-    HEADERS_TOO_LARGE,
-    TOO_MANY_CONNECTIONS,
-    TOO_SLOW,
-    UNKNOWN_TRANSFER_CODING,
-    URI_TOO_LONG,
-    RejectedRequest,
-)
+from daybook.api.server.rejections import RejectedRequest
 from daybook.api.server.request_line import RequestLines
 from daybook.api.telemetry import counters
 
@@ -59,7 +49,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_made(coalescing)
         if (limit := self.open_connections.admit(self, self.client)) is not None:
             counters.LIMIT_HITS.labels(limit).inc()
-            self._reject(TOO_MANY_CONNECTIONS)
+            self._reject(rejections.TOO_MANY_CONNECTIONS)
             self.transport.close()
             return
         self._begin()
@@ -83,12 +73,12 @@ class GuardedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
             return
         except httptools.HttpParserError:
-            self._reject(self._rejection or BAD_FRAMING)
+            self._reject(self._rejection or rejections.BAD_FRAMING)
             return
         if not is_http:
-            self._reject(BAD_VERSION)
+            self._reject(rejections.BAD_VERSION)
         elif self._head_bytes > self.open_connections.limits.head_bytes_max:
-            self._reject(HEADERS_TOO_LARGE if self.headers else URI_TOO_LONG)
+            self._reject(rejections.HEADERS_TOO_LARGE if self.headers else rejections.URI_TOO_LONG)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -100,7 +90,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_url(url)
         self._lines.saw_url()
         if len(self.url) > self.open_connections.limits.url_bytes_max:
-            self._stop_parsing(URI_TOO_LONG)
+            self._stop_parsing(rejections.URI_TOO_LONG)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # A trailer after a chunked body is not a header: it could set a key, an address or a host
@@ -110,16 +100,16 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
         self._lines.saw_header()
         if len(self.headers) > self.open_connections.limits.headers_max:
-            self._stop_parsing(HEADERS_TOO_LARGE)
+            self._stop_parsing(rejections.HEADERS_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
         limits = self.open_connections.limits
         # `_head_bytes` may count several pipelined requests, so this one is measured by itself.
         size = sum(len(name) + len(value) + 4 for name, value in self.headers) + len(self.url)
         if size > limits.head_bytes_max:
-            self._stop_parsing(HEADERS_TOO_LARGE)
+            self._stop_parsing(rejections.HEADERS_TOO_LARGE)
         if self.parser.get_http_version() not in VERSIONS:
-            self._stop_parsing(BAD_VERSION)
+            self._stop_parsing(rejections.BAD_VERSION)
         self._check_coding()
         self._check_host()
         self._check_path()
@@ -163,7 +153,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._is_answering and self.cycle.response_started:
             self.transport.abort()
         else:
-            self._reject(TOO_SLOW)
+            self._reject(rejections.TOO_SLOW)
             self.transport.close()
 
     @property
@@ -202,19 +192,19 @@ class GuardedProtocol(HttpToolsProtocol):
         if not codings:
             return
         if self.parser.get_http_version() == "1.0":
-            self._stop_parsing(BAD_FRAMING)
+            self._stop_parsing(rejections.BAD_FRAMING)
         if len(codings) != 1 or codings[0].lower() != b"chunked":
-            self._stop_parsing(UNKNOWN_TRANSFER_CODING)
+            self._stop_parsing(rejections.UNKNOWN_TRANSFER_CODING)
 
     def _check_host(self) -> None:
         hosts = [value for name, value in self.headers if name == b"host"]
         is_old = self.parser.get_http_version() == "1.0" and not hosts
         if not is_old and (len(hosts) != 1 or not HOST.fullmatch(hosts[0])):
-            self._stop_parsing(BAD_HOST)
+            self._stop_parsing(rejections.BAD_HOST)
         if not self.url.startswith((b"/", b"*")):
             authority = self.url.partition(b"://")[2].partition(b"/")[0]
             if [authority] != hosts:
-                self._stop_parsing(BAD_HOST)
+                self._stop_parsing(rejections.BAD_HOST)
 
     def _check_path(self) -> None:
         if b"%" in self.url:
@@ -222,7 +212,7 @@ class GuardedProtocol(HttpToolsProtocol):
             try:
                 path.decode()
             except UnicodeDecodeError:
-                self._stop_parsing(BAD_ENCODING)
+                self._stop_parsing(rejections.BAD_ENCODING)
 
     def _stop_parsing(self, rejection: RejectedRequest) -> None:
         """Raises an error through the parser, which `data_received` turns into the response."""

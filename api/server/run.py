@@ -69,10 +69,8 @@ class Server(uvicorn.Server):
 
 
 def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) -> None:
-    """Runs until a stop signal; calls `announce` with the URL once the service is up.
-
-    Retries while the disk is full, so that the service starts once an operator has freed space.
-    """
+    """Runs until a stop signal; calls `announce` with the URL once the service is up. Retries while
+    the disk is full, so that the service starts once an operator has freed space."""
     refuse_exposed_open_mode(settings)
     while True:
         try:
@@ -114,21 +112,13 @@ def _serve_once(settings: Settings, signals: StopSignals, *, say: Say, announce:
 
 
 def thresholds_of(settings: Settings) -> Thresholds:
-    return Thresholds(
-        busy_seconds=settings.busy_seconds,
-        push_load_max=settings.push_load_max,
-        push_depth_max=settings.push_depth_max,
-        push_wait_seconds_max=settings.push_wait_seconds_max,
-        lane_depth_max=settings.lane_depth_max,
-        operation_attempts_max=settings.operation_attempts_max,
-        pop_load_max=settings.pop_load_max,
-    )
+    names = Thresholds.__struct_fields__
+    return Thresholds(**{name: getattr(settings, name) for name in names})
 
 
 def order_rules_of(settings: Settings) -> OrderRules:
     return OrderRules(
-        delay_seconds=settings.processing_delay_seconds,
-        aging_seconds=settings.vip_aging_seconds,
+        delay_seconds=settings.processing_delay_seconds, aging_seconds=settings.vip_aging_seconds
     )
 
 

@@ -5,12 +5,12 @@ from msgspec import inspect
 from daybook.domain.patterns import in_ecma
 
 
-def allowed(kind: inspect.Type) -> str:
+def describe_constraint(kind: inspect.Type) -> str:
     match kind:
         case inspect.Metadata():
-            return allowed(kind.type)
+            return describe_constraint(kind.type)
         case inspect.UnionType():
-            return allowed(kind.types[0])
+            return describe_constraint(kind.types[0])
         case inspect.IntType():
             return f"a whole number from {kind.ge} to {kind.le}"
         case inspect.FloatType(ge=int() | float(), le=int() | float()):

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import ValidationError, convert, inspect
 from msgspec.structs import FieldInfo, fields
 
-from daybook.api.settings.constraint_text import allowed
+from daybook.api.settings.constraint_text import describe_constraint
 from daybook.api.settings.settings import Settings, description_of
 from daybook.api.settings.validation import check
 from daybook.eventlog.errors import SetupError
@@ -68,7 +68,7 @@ def _read(setting: FieldInfo, source: str, text: str) -> Any:
         value = None
     # The text null would be converted to None.
     if value is None:
-        wanted = allowed(inspect.type_info(setting.type))
+        wanted = describe_constraint(inspect.type_info(setting.type))
         raise SetupError(f"{source} is {text!r}, but must be {wanted}.")
     return value
 

@@ -9,7 +9,7 @@ import sys
 from msgspec import NODEFAULT, inspect
 from msgspec.structs import FieldInfo, fields
 
-from daybook.api.settings.constraint_text import allowed
+from daybook.api.settings.constraint_text import describe_constraint
 from daybook.api.settings.limits import LimitSettings
 from daybook.api.settings.settings import Settings, description_of, is_secret
 
@@ -56,7 +56,7 @@ def _kind(kind: inspect.Type) -> str:
         case inspect.CustomType():
             return "a path"
         case _:
-            return allowed(kind)
+            return describe_constraint(kind)
 
 
 if __name__ == "__main__":

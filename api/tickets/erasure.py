@@ -118,12 +118,7 @@ class FindSubjectEndpoint(WriteEndpoint[FindBody]):
 
 FIND = FindSubjectEndpoint("POST", "/api/subjects/find", takes=FindBody, scope=ADMIN)
 ERASE = EraseEndpoint(
-    "POST",
-    "/api/subjects/{id}/erase",
-    takes=EraseBody,
-    scope=ADMIN,
-    command=erase,
-    shape=subject_json,
+    "POST", "/api/subjects/{id}/erase", scope=ADMIN, command=erase, shape=subject_json
 )
 
 routes: list[Route] = [FIND.route, ERASE.route]

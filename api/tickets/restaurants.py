@@ -208,19 +208,13 @@ def read_slug(text: str) -> str:
 OPEN = OpenEndpoint(
     "POST",
     "/api/restaurants",
-    takes=NewRestaurant,
     scope=ADMIN,
     command=open_restaurant,
     shape=opened_json,
     status=HTTPStatus.CREATED,
 )
 CHANGE = CommandEndpoint(
-    "PATCH",
-    "/api/restaurants/{slug}",
-    takes=RestaurantChange,
-    scope=ADMIN,
-    command=change,
-    shape=one_restaurant_json,
+    "PATCH", "/api/restaurants/{slug}", scope=ADMIN, command=change, shape=one_restaurant_json
 )
 
 routes: list[Route] = [

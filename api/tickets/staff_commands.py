@@ -181,7 +181,7 @@ class StaffCommandEndpoint(CommandEndpoint[B, Any], Generic[B]):
             return answer, receipt_headers(receipt)
         except KNOWN_ERRORS as error:
             headers = [(b"daybook-command-id", str(origin.command_id).encode())]
-            return self.refused(error, headers)
+            return self.error_reply(error, headers)
 
     def render(self, outcome: TicketResult | Refusal | None) -> StoredResponse:
         if isinstance(outcome, Refusal):
@@ -237,33 +237,26 @@ RESTAURANT = "/api/restaurants/{slug}"
 TICKET = f"{RESTAURANT}/tickets/{{id}}"
 
 CALL_NEXT = CallNextEndpoint(
-    "POST",
-    f"{RESTAURANT}/call-next",
-    takes=NextCall,
-    scope=STAFF,
-    command=call_next,
-    shape=staff_json,
+    "POST", f"{RESTAURANT}/call-next", scope=STAFF, command=call_next, shape=staff_json
 )
 CALL = StaffCommandEndpoint(
-    "POST", f"{TICKET}/call", takes=CallOf, scope=STAFF, command=call_one, shape=staff_json
+    "POST", f"{TICKET}/call", scope=STAFF, command=call_one, shape=staff_json
 )
 RECALL = StaffCommandEndpoint(
-    "POST", f"{TICKET}/recall", takes=CallOf, scope=STAFF, command=recall, shape=staff_json
+    "POST", f"{TICKET}/recall", scope=STAFF, command=recall, shape=staff_json
 )
-SEAT = StaffCommandEndpoint(
-    "POST", f"{TICKET}/seat", takes=EmptyBody, scope=STAFF, command=seat, shape=staff_json
-)
+SEAT = StaffCommandEndpoint("POST", f"{TICKET}/seat", scope=STAFF, command=seat, shape=staff_json)
 NO_SHOW = StaffCommandEndpoint(
-    "POST", f"{TICKET}/no-show", takes=EmptyBody, scope=STAFF, command=miss, shape=staff_json
+    "POST", f"{TICKET}/no-show", scope=STAFF, command=miss, shape=staff_json
 )
 RETURN = StaffCommandEndpoint(
-    "POST", f"{TICKET}/return", takes=EmptyBody, scope=STAFF, command=return_, shape=staff_json
+    "POST", f"{TICKET}/return", scope=STAFF, command=return_, shape=staff_json
 )
 CANCEL = StaffCommandEndpoint(
-    "POST", f"{TICKET}/cancel", takes=Cancellation, scope=PUBLIC, command=cancel, shape=public_json
+    "POST", f"{TICKET}/cancel", scope=PUBLIC, command=cancel, shape=public_json
 )
 TRANSFER = StaffCommandEndpoint(
-    "POST", f"{TICKET}/transfer", takes=Transfer, scope=STAFF, command=transfer, shape=staff_json
+    "POST", f"{TICKET}/transfer", scope=STAFF, command=transfer, shape=staff_json
 )
 
 routes: list[Route] = [

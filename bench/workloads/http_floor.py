@@ -69,7 +69,6 @@ PLAIN = declare(Route("/plain", plain, methods=["POST"]), PUBLIC)
 FLOOR = Floor(
     "POST",
     "/floor",
-    takes=NewOrder,
     scope=PUBLIC,
     command=create,
     shape=order_with_message("Order created successfully"),

@@ -83,7 +83,7 @@ def _check(source: "LogSource", service: "ServiceDatabase | None", **options: An
     else:
         for line in as_text(findings, case.replay.count):
             echo(line)
-    for one in case.world.set_aside.values():
+    for one in case.replay.set_aside.values():
         # To stderr with --json: each line of the output is a verdict.
         write = say if options["as_json"] else echo
         write(f"Set aside: {one.aggregate_id} ({one.reason})")

@@ -9,7 +9,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.api.clock import now
-from daybook.api.endpoints.as_of import position_named, then_json
+from daybook.api.endpoints.as_of import find_position, then_json
 from daybook.api.http.timestamps import bot_json, order_json
 from daybook.api.jobs.responses import job_dict, queue_stats_json
 from daybook.api.tickets.responses import restaurant_json, ticket_view_json
@@ -55,7 +55,7 @@ Connection = AsyncConnection[TupleRow]
 async def list_as_of(
     connection: Connection, when: str, kind: str, limit: int
 ) -> tuple[Any, list[Any]]:
-    position = await position_named(connection, when)
+    position = await find_position(connection, when)
     then = then_json(await moment_of(connection, position))
     rows: list[Any]
     match kind:
@@ -84,7 +84,7 @@ async def list_as_of(
 
 async def difference(connection: Connection, first: str, second: str, limit: int) -> Any:
     """Status before and after, for each aggregate with an event in between."""
-    one, other = await position_named(connection, first), await position_named(connection, second)
+    one, other = await find_position(connection, first), await find_position(connection, second)
     after, upto = min(one, other), max(one, other)
     span = {"after": after, "upto": upto}
     past = await Past.at(connection, after)

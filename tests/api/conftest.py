@@ -1,4 +1,4 @@
-"""The application, with a database of the test's own behind it."""
+"""Fixtures: the application on a database of the test's own."""
 
 from collections.abc import AsyncIterator
 
@@ -17,7 +17,7 @@ async def api(database: str) -> AsyncIterator[Api]:
 
 @pytest.fixture(autouse=True)
 def fresh_line_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines that one test has caused are not missing in another."""
+    """Log line limits are per process; each test starts with unused ones."""
     fresh = {
         name: LineLimit(name, structured_log.report_left_out) for name in structured_log.LIMITS
     }

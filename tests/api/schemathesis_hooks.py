@@ -1,9 +1,8 @@
-"""What Schemathesis cannot make up. It is loaded by Schemathesis itself.
+"""Hooks that Schemathesis loads, for constraints that the OpenAPI document cannot express.
 
-Valid data is expected to be taken. Some of it is valid only once, or only if it comes from the
-service: what a description cannot say, is seen to here, so that every other refusal is a finding.
-Invalid data is sent as it is, except that no request waits for long: neither for a message, nor for
-a position that the log has not reached.
+Valid data must be accepted. Some data is valid only once, or only if it comes from the service; the
+hooks supply it, so that every other refusal is a finding. Invalid data is sent unchanged, except
+that no request may wait long for a message or a log position.
 """
 
 import os
@@ -13,13 +12,13 @@ from uuid import uuid4
 
 import schemathesis
 
-# Given out by the service, for what is there at the time.
+# Assigned by the service.
 GIVEN_OUT = ("cursor", "asOf")
 WAIT_SECONDS = 0.1
 POSITION = "If-Position-At-Least"
 # Starting the service has appended an event: the one that issues the admin key.
 POSITION_MAX = 1
-# The years of an instant stand in its description: no format can say them.
+# The years of an instant are in its description: no format can express them.
 BEYOND = re.compile(r"(?:0|1[0-8]|19[0-6]|1970|999[89])\d*(-\d\d-\d\dT.*)", re.DOTALL)
 CORRELATION = "Daybook-Correlation-Id"
 IS_STATEFUL = os.environ["DESCRIBED_PHASES"] == "stateful"
@@ -29,11 +28,11 @@ GOOD_TEXTS = {"cron": "30 2 * * *", "timeZone": "Europe/Berlin", "mobileNumber":
 
 @schemathesis.hook
 def before_load_schema(_context: Any, described: dict[str, Any]) -> None:
-    """Lets a chain of requests begin with one that creates something.
+    """Lets a chain of requests begin with one that creates a resource.
 
-    Schemathesis takes names that end in Id for ids that an operation gives out, and begins no chain
-    with a request that has one which no operation does. Of these two that is so, and each POST has
-    one of them. The phases that make no chains send both.
+    Schemathesis takes names that end in Id for ids that an operation returns, and begins no chain
+    with a request that has an id which no operation returns. These two are such ids, and each POST
+    has one of them. The phases without chains send both.
     """
     if not IS_STATEFUL:
         return
@@ -50,10 +49,10 @@ def before_call(_context: Any, case: Any, _arguments: dict[str, Any]) -> None:
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
     if "Idempotency-Key" in (case.headers or {}):
-        # It stands for one request, and the same few are thought of again and again.
+        # It identifies one request, and Schemathesis generates the same few repeatedly.
         case.headers["Idempotency-Key"] = uuid4().hex
     if '"' not in (case.headers or {}).get("If-Match", '"'):
-        # It leaves out the quotes at times, though the pattern has them.
+        # Schemathesis sometimes omits the quotes of the pattern.
         case.headers["If-Match"] = "*"
     if isinstance(case.body, dict):
         case.body = written(case.body)
@@ -72,7 +71,7 @@ def shorten_waits(case: Any) -> None:
     if isinstance(case.body, dict) and is_long(case.body.get("waitSeconds"), 1):
         case.body["waitSeconds"] = WAIT_SECONDS
     if case.path.startswith("/api/v1/pop/"):
-        # Left out, it is the longest.
+        # The default is the longest wait.
         query = case.query or {}
         if is_long(query.get("timeout", 30_000), 1000):
             case.query = {**query, "timeout": int(WAIT_SECONDS * 1000)}
@@ -88,8 +87,8 @@ def is_long(wait: Any, a_second: int) -> bool:
 
 
 def written(value: Any) -> Any:
-    """Numbers as we want them, and no schema can say: to it 4.0 is a whole number as 4 is, and a
-    payload may hold one beyond 64 bits."""
+    """Numbers that JSON Schema cannot exclude: 4.0 counts as an integer, and a payload may have one
+    beyond 64 bits."""
     match value:
         case str() if beyond := BEYOND.fullmatch(value):
             return f"2028{beyond[1]}"

@@ -1,4 +1,4 @@
-"""Schemathesis asks for what nobody would think of, by our own description of the API."""
+"""Schemathesis generates requests from the OpenAPI document and checks every response."""
 
 import os
 import re
@@ -34,7 +34,7 @@ LINKS_MIN = 10
 # No operation that begins a chain creates a job.
 JOBS = 20
 SECONDS_MAX = 900
-# So many come from one address here that these would be in the way.
+# All requests come from one address and would exceed these limits.
 ROOMY = {
     "DAYBOOK_AUTH": "keys",
     "DAYBOOK_FAILED_KEYS_PER_ADDRESS_MAX": "1000",
@@ -65,7 +65,7 @@ class Exchange(Struct, frozen=True):
 
 
 def exchanges(lines: Iterable[str]) -> Iterator[Exchange]:
-    """Requests that Schemathesis reports, and their answers."""
+    """The requests that Schemathesis reports, and their responses."""
     for line in lines:
         if '"ScenarioFinished"' not in line:
             continue
@@ -85,7 +85,7 @@ def exchanges(lines: Iterable[str]) -> Iterator[Exchange]:
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX + 60)
 @pytest.mark.parametrize("phases", PHASES)
-def test_whatever_is_asked_by_the_description_is_answered_by_it(
+def test_every_response_conforms_to_the_openapi_document(
     service: tuple[str, str, Running], tmp_path: Path, phases: str, figures: Figures
 ) -> None:  # SEC-25
     url, key, running = service
@@ -124,7 +124,7 @@ def test_whatever_is_asked_by_the_description_is_answered_by_it(
     failed = "\n".join(line for line in lines if '"failure_info"' in line)
     failures = "\n".join(re.findall(r'"message": ?"[^"]*', failed))
     assert asked.returncode == 0, failures + asked.stdout[-3_000:]
-    # Nothing went wrong that nobody was told of.
+    # No error occurred that no response reported.
     assert "Traceback" not in running.output
     few = {phase: cases[phase] for phase in phases.split(",") if cases[phase] < CASES_MIN[phase]}
     assert not few, few

@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright: where it is, and how it is started."""
+"""Finds and starts Debian's Chromium for Playwright."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A real service in a process of its own, and a real browser that visits it."""
+"""Fixtures: a service in its own process, and a browser."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.support.running.browser_service import House
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What asks for a browser is marked, and skipped where there is none."""
+    """Marks tests that use a browser, and skips them without one."""
     for item in items:
         if "chromium" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)

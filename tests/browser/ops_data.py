@@ -1,4 +1,4 @@
-"""Short ways to give a back office something to look at."""
+"""Test data for the operations page."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def statuses(house: House, jobs: list[Any]) -> set[str]:
 
 
 def be_read(page: Page) -> None:
-    """The view is there, and not what stands in its place while it is read."""
+    """Waits until the view replaces its loading text."""
     expect(page.locator("main .view")).to_be_visible()
     expect(page.locator("daybook-freshness")).to_have_attribute("data-state", "polling")
 

@@ -1,4 +1,4 @@
-"""Words for what a board shows."""
+"""Locators of the board."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def be_live(page: Page) -> None:
 
 
 def shown(page: Page) -> dict[str, Any]:
-    """What the stores of the page hold."""
+    """The content of the page's stores."""
     orders, bots = page.evaluate("[daybook.orders.orders, daybook.bots.list]")
     return {"orders": orders, "bots": bots}
 

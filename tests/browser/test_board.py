@@ -1,4 +1,4 @@
-"""The board as people use it: pressed, watched, and read."""
+"""The board in a browser: actions, updates and content."""
 
 import random
 import time
@@ -32,7 +32,7 @@ def test_an_order_goes_from_pending_through_processing_to_complete(
     assert house.has_completed(1)
 
 
-def test_a_vip_order_stands_before_every_normal_one_and_behind_other_vips(visit: Visit) -> None:
+def test_a_vip_order_is_ahead_of_normal_ones_and_behind_other_vips(visit: Visit) -> None:
     board = visit.open()
 
     for kind in ("normal", "VIP", "normal", "VIP"):
@@ -43,7 +43,7 @@ def test_a_vip_order_stands_before_every_normal_one_and_behind_other_vips(visit:
 
 
 @pytest.mark.parametrize("house", [60], indirect=True)
-def test_minus_bot_removes_the_newest_and_its_order_goes_back_to_its_place(
+def test_minus_bot_removes_the_newest_and_its_order_returns_to_its_position(
     visit: Visit, house: House
 ) -> None:
     board = visit.open()
@@ -75,7 +75,7 @@ def test_the_board_equals_the_api_after_any_commands_without_reading_twice(
     assert eventually(lambda: shown(board)["orders"] == house.get("/api/orders")["orders"])
     assert shown(board)["bots"] == house.get("/api/bots")["bots"][::-1]
     assert [url for url in visit.requests if url.endswith("/api/board")] == before
-    # As a follower for a moment, as the leader, and for what it had seen leave the board.
+    # As a follower, as the leader, and for orders that left the board.
     assert len(before) <= 2 + len(house.events("order.restored"))
 
 
@@ -138,7 +138,7 @@ def test_a_bar_runs_with_the_servers_clock_even_if_the_devices_is_wrong(
     assert 0 < width < 1
 
 
-def test_a_completion_is_said_once_when_the_time_is_over(visit: Visit, house: House) -> None:
+def test_a_completion_is_announced_once(visit: Visit, house: House) -> None:
     # S0-36
     board = visit.open()
     board.evaluate(
@@ -173,7 +173,7 @@ def test_a_completion_appears_the_moment_it_happens(visit: Visit, house: House) 
     assert sorted(delays)[2] < 0.5
 
 
-def test_orders_that_were_given_up_are_not_forgotten(visit: Visit, house: House) -> None:
+def test_dead_orders_are_linked(visit: Visit, house: House) -> None:
     board = visit.open()
     be_live(board)
     house.order()
@@ -207,9 +207,7 @@ def test_the_board_can_be_used_with_the_keyboard_alone(visit: Visit) -> None:
 
 
 # SX-01
-def test_a_bot_out_of_service_is_shown_by_the_stream_and_comes_back(
-    visit: Visit, house: House
-) -> None:
+def test_a_disabled_bot_appears_by_stream_and_is_restored(visit: Visit, house: House) -> None:
     page = visit.open()
     bot = house.bot(failuresMax=2, completion="ack")
     item = page.locator(f'[data-bot="{bot["id"]}"]')

@@ -1,4 +1,4 @@
-"""Every pair of colours that the stylesheet puts together can be read: WCAG 2.2, level AA."""
+"""Every colour pair of the stylesheet meets WCAG 2.2 AA."""
 
 import re
 
@@ -20,7 +20,7 @@ TEXTS = [
     ("done", "done-surface"),
     ("danger", "danger-surface"),
 ]
-# Edges of buttons and fields, bars, and the ring around what has the focus, which stands off it.
+# Edges of buttons and fields, bars, and the focus ring, which has an offset.
 SHAPES = [
     *((shape, ground) for ground in GROUNDS for shape in ("edge", "focus", "busy", "done")),
     ("edge", "busy-surface"),
@@ -51,7 +51,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_black_on_white_has_the_contrast_that_the_standard_says() -> None:
+def test_black_on_white_has_the_contrast_of_the_standard() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
@@ -65,7 +65,7 @@ def test_a_text_can_be_read_on_its_ground(scheme: str, text: str, ground: str) -
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("shape", "ground"), SHAPES)
-def test_a_shape_can_be_told_from_its_ground(scheme: str, shape: str, ground: str) -> None:
+def test_shapes_contrast_with_their_background(scheme: str, shape: str, ground: str) -> None:
     colours = schemes()[scheme]
     assert contrast(colours[shape], colours[ground]) >= SHAPE_MIN
 

@@ -1,4 +1,4 @@
-"""The board when the stream is cut, the server restarts, or the network is away."""
+"""The board without stream, server or network."""
 
 import json
 import signal
@@ -37,7 +37,7 @@ def test_without_the_stream_the_board_asks_every_two_seconds(visit: Visit, house
     be_live(board)
 
 
-def test_a_stream_that_says_nothing_counts_as_cut(visit: Visit, house: House) -> None:
+def test_a_silent_stream_counts_as_disconnected(visit: Visit, house: House) -> None:
     # A connection that is half open neither tells anything nor ends.
     board = visit.open()
     be_live(board)
@@ -77,7 +77,7 @@ def test_the_board_recovers_by_itself_when_the_server_restarts_in_the_middle_of_
     assert len(house.events("order.completed")) == 1
 
 
-def test_what_happened_while_the_network_was_away_is_there_when_it_is_back(
+def test_changes_during_a_network_failure_appear_afterwards(
     visit: Visit, house: House
 ) -> None:  # S0-48
     visit.is_server_away_expected = True
@@ -156,9 +156,7 @@ def test_an_order_that_was_pressed_while_the_server_was_away_is_made_once(
     expect(board.locator(".word")).to_have_count(0)
 
 
-def test_what_is_pressed_while_offline_is_shown_as_waiting_and_sent_later(
-    visit: Visit, house: House
-) -> None:
+def test_offline_actions_are_queued_and_sent_later(visit: Visit, house: House) -> None:
     visit.is_server_away_expected = True
     board = visit.open()
     be_live(board)
@@ -179,9 +177,7 @@ def test_what_is_pressed_while_offline_is_shown_as_waiting_and_sent_later(
     expect(board.locator(".word")).to_have_count(0)
 
 
-def test_what_waits_outlives_a_restart_of_the_server_and_a_reload(
-    visit: Visit, house: House
-) -> None:
+def test_queued_actions_survive_a_restart_and_a_reload(visit: Visit, house: House) -> None:
     visit.is_server_away_expected = True
     board = visit.open()
     be_live(board)
@@ -199,7 +195,7 @@ def test_what_waits_outlives_a_restart_of_the_server_and_a_reload(
     assert len(house.events("order.created")) == 1
 
 
-def test_what_waits_can_be_discarded(visit: Visit, house: House) -> None:
+def test_queued_actions_can_be_discarded(visit: Visit, house: House) -> None:
     visit.is_server_away_expected = True
     board = visit.open()
     be_live(board)
@@ -214,7 +210,7 @@ def test_what_waits_can_be_discarded(visit: Visit, house: House) -> None:
     assert house.get("/api/bots")["bots"] == []
 
 
-def test_bots_that_are_removed_while_offline_are_different_ones(visit: Visit, house: House) -> None:
+def test_each_offline_removal_takes_another_bot(visit: Visit, house: House) -> None:
     visit.is_server_away_expected = True
     first, *_ = [house.bot() for _ in range(3)]
     board = visit.open()
@@ -227,7 +223,7 @@ def test_bots_that_are_removed_while_offline_are_different_ones(visit: Visit, ho
     assert [bot["id"] for bot in house.get("/api/bots")["bots"]] == [first["id"]]
 
 
-def test_a_refusal_is_said_in_a_sentence(visit: Visit, house: House) -> None:
+def test_a_refusal_is_shown_as_a_notice(visit: Visit, house: House) -> None:
     visit.expected_status = 403
     board = visit.open()
     be_live(board)

@@ -1,4 +1,4 @@
-"""Guests and staff in front of one line: the counter, the display and the desk."""
+"""Waitlist pages: guest, display and desk."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +40,7 @@ def press(page: Page, name: str) -> None:
 
 
 @pytest.mark.usefixtures("corner")
-def test_a_guest_and_the_desk_see_the_same_in_two_windows(visits: Callable[..., Visit]) -> None:
+def test_guest_and_staff_see_the_same_ticket(visits: Callable[..., Visit]) -> None:
     guest, staff = visits().open("/r/corner"), visits().open("/desk/corner")
     expect(guest.get_by_text("No guests waiting")).to_be_visible()
 
@@ -63,7 +63,7 @@ def test_a_guest_and_the_desk_see_the_same_in_two_windows(visits: Callable[..., 
 
 
 # S2-O1
-def test_the_desk_sums_up_the_day(visit: Visit, corner: House) -> None:
+def test_the_desk_shows_daily_figures(visit: Visit, corner: House) -> None:
     ticket = add_guest(corner, "Ada", 1)
     add_guest(corner, "Charles", 2)
     corner.ask("POST", f"{LINE}/tickets/{ticket['id']}/cancel")
@@ -72,7 +72,7 @@ def test_the_desk_sums_up_the_day(visit: Visit, corner: House) -> None:
     expect(desk.locator("#day")).to_have_text("Today 2 joined · 0 seated · 1 left the waitlist.")
 
 
-def test_a_guest_sees_the_line_get_shorter(visit: Visit, corner: House) -> None:
+def test_a_guest_sees_the_position_advance(visit: Visit, corner: House) -> None:
     for number in range(2):
         add_guest(corner, f"Guest {number}", number)
     guest = visit.open("/r/corner")
@@ -87,7 +87,7 @@ def test_a_guest_sees_the_line_get_shorter(visit: Visit, corner: House) -> None:
     expect(guest.locator("#estimate")).not_to_have_text(before)
 
 
-def test_a_guest_who_did_not_come_is_put_back_in_the_old_place(
+def test_a_no_show_is_returned_to_the_former_position(
     visits: Callable[..., Visit], corner: House
 ) -> None:
     guest, staff = visits().open("/r/corner"), visits().open("/desk/corner")
@@ -106,9 +106,7 @@ def test_a_guest_who_did_not_come_is_put_back_in_the_old_place(
     expect(guest.locator("#headline")).to_have_text("You are next")
 
 
-def test_a_guest_who_reloads_still_has_the_ticket_and_can_leave_the_line(
-    visit: Visit, corner: House
-) -> None:
+def test_a_reload_keeps_the_ticket_and_the_guest_can_leave(visit: Visit, corner: House) -> None:
     guest = visit.open("/r/corner")
     join(guest, "Ada")
     expect(guest.locator("#token")).to_have_text("RCORNER-000001")
@@ -123,7 +121,7 @@ def test_a_guest_who_reloads_still_has_the_ticket_and_can_leave_the_line(
 
 
 # S2-34
-def test_a_join_whose_answer_is_lost_is_one_ticket(visit: Visit, corner: House) -> None:
+def test_a_join_with_a_lost_response_creates_one_ticket(visit: Visit, corner: House) -> None:
     visit.is_server_away_expected = True
     guest = visit.open("/r/corner")
     lost: list[bool] = []
@@ -143,7 +141,7 @@ def test_a_join_whose_answer_is_lost_is_one_ticket(visit: Visit, corner: House) 
     assert corner.get(f"{LINE}/board")["board"]["waiting"] == 1
 
 
-def test_the_display_shows_who_was_called_and_who_is_next(visit: Visit, corner: House) -> None:
+def test_the_display_shows_called_and_next_tokens(visit: Visit, corner: House) -> None:
     display = visit.open("/r/corner/display")
     expect(display.get_by_text("No calls yet")).to_be_visible()
     for number in range(4):
@@ -158,7 +156,7 @@ def test_the_display_shows_who_was_called_and_who_is_next(visit: Visit, corner: 
     assert "Guest" not in display.locator("body").inner_text()
 
 
-def test_a_name_is_shown_as_it_is_written_whatever_is_in_it(visit: Visit, corner: House) -> None:
+def test_markup_in_a_name_is_shown_as_text(visit: Visit, corner: House) -> None:
     # SEC-20
     add_guest(corner, HOSTILE, 1)
 
@@ -169,7 +167,7 @@ def test_a_name_is_shown_as_it_is_written_whatever_is_in_it(visit: Visit, corner
 
 
 @pytest.mark.parametrize("path", ["/r/nowhere", "/r/nowhere/display", "/desk/nowhere"])
-def test_a_restaurant_that_is_not_there_is_said_so(visit: Visit, path: str) -> None:
+def test_an_unknown_restaurant_shows_not_found(visit: Visit, path: str) -> None:
     visit.expected_status = 404
     page = visit.open(path)
 
@@ -194,7 +192,7 @@ def test_the_desk_can_be_worked_with_the_keyboard_alone(visit: Visit, corner: Ho
 
 
 @pytest.mark.parametrize("path", ["/r/corner", "/r/corner/display", "/desk/corner"])
-def test_every_page_says_how_fresh_it_is(visit: Visit, corner: House, path: str) -> None:
+def test_every_page_shows_its_position_and_lag(visit: Visit, corner: House, path: str) -> None:
     page = visit.open(path)
 
     expect(page.locator("daybook-freshness")).to_contain_text(f"Position {corner.position}")

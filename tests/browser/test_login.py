@@ -1,4 +1,4 @@
-"""A house that is shut: whoever comes to a page is asked for a key, and gets back to it."""
+"""Login: pages require an API key and return to where the visitor came from."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.browser.visit import Visit, visiting
 from tests.conftest import fresh_database
 from tests.support.running.browser_service import House
 
-# Of nobody.
+# Well-formed, but not issued.
 UNKNOWN = "dbk_staff_x"
 
 
@@ -23,7 +23,7 @@ def admin_key(tmp_path: Path, house: House) -> str:
 
 @pytest.fixture
 def house(server: str, template: str, tmp_path: Path) -> Iterator[House]:
-    """As by default: nobody does anything without a key."""
+    """The default: every request requires a key."""
     with fresh_database(server, template) as conninfo:
         shut = {"DAYBOOK_AUTH": "keys", "DAYBOOK_DATA_DIR": str(tmp_path)}
         house = House(conninfo, tmp_path / "guest.key", cooking_seconds=2, **shut)
@@ -48,7 +48,7 @@ def show_key(page: Page, key: str) -> None:
     page.keyboard.press("Enter")
 
 
-def test_whoever_has_no_key_is_asked_for_one_and_comes_back(visit: Visit, admin_key: str) -> None:
+def test_a_visitor_without_a_key_logs_in_and_returns(visit: Visit, admin_key: str) -> None:
     page = visit.open("/ops#jobs")
     expect(page).to_have_url(f"{visit.url}/login?next=%2Fops%23jobs")
 
@@ -68,7 +68,7 @@ def test_a_board_works_once_it_is_logged_in(visit: Visit, admin_key: str) -> Non
     expect(board.locator(".order .number")).to_have_text(["#1"])
 
 
-def test_a_key_that_is_no_good_is_told_so_and_another_can_be_shown(
+def test_an_invalid_key_shows_an_error_and_another_can_be_entered(
     visit: Visit, admin_key: str
 ) -> None:
     page = visit.open("/login?next=/ops")
@@ -112,7 +112,7 @@ def test_the_address_that_is_printed_at_the_start_logs_in_and_is_cleaned(
     assert not any(admin_key in url for url in visit.requests)
 
 
-def test_whoever_logs_out_is_asked_again(visit: Visit, admin_key: str) -> None:
+def test_a_logged_out_visitor_must_log_in_again(visit: Visit, admin_key: str) -> None:
     page = visit.open(f"/login#{admin_key}")
     page.get_by_role("button", name="Log out").press("Enter")
     expect(page.get_by_label("API key")).to_be_visible()
@@ -123,9 +123,7 @@ def test_whoever_logs_out_is_asked_again(visit: Visit, admin_key: str) -> None:
 
 
 @pytest.mark.parametrize("elsewhere", ["//example.org/", "https://example.org/", "/\\example.org"])
-def test_nobody_is_led_elsewhere_by_logging_in(
-    visit: Visit, admin_key: str, elsewhere: str
-) -> None:
+def test_login_redirects_only_to_this_origin(visit: Visit, admin_key: str, elsewhere: str) -> None:
     page = visit.open(f"/login?next={elsewhere}")
     show_key(page, admin_key)
 
@@ -133,9 +131,7 @@ def test_nobody_is_led_elsewhere_by_logging_in(
     assert page.url.startswith(f"{visit.url}/login")
 
 
-def test_a_page_of_an_earlier_login_changes_nothing_and_says_what_to_do(
-    visit: Visit, admin_key: str
-) -> None:
+def test_a_page_of_an_earlier_login_is_refused_with_advice(visit: Visit, admin_key: str) -> None:
     # SEC-19
     page = visit.open(f"/login?next=/#{admin_key}")
     expect(page).to_have_url(f"{visit.url}/")
@@ -147,7 +143,7 @@ def test_a_page_of_an_earlier_login_changes_nothing_and_says_what_to_do(
 
     page.route("**/api/orders", lambda route: route.continue_(headers=_without(route)))
     page.get_by_role("button", name="New VIP order").click()
-    expect(page.get_by_text("load it again")).to_be_visible()
+    expect(page.get_by_text("another login: reload it")).to_be_visible()
     expect(page.locator(".order .number")).to_have_text(["#1"])
 
 

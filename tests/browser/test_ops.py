@@ -1,4 +1,4 @@
-"""The back office as people use it: looked at, searched, and asked why."""
+"""The operations page: views, search and explanations."""
 
 import re
 from typing import Any
@@ -34,7 +34,7 @@ def test_queues_show_depth_rates_and_the_age_of_the_oldest(visit: Visit, house: 
     expect(mails.locator('[data-figure="pending"]')).to_have_text("15")
     expect(card(page, "invoices").locator('[data-figure="dead"]')).to_have_text("2")
     expect(mails.locator(".age")).to_have_text(re.compile(r"^\d+ s$"))
-    # What happened before the page was opened is in its charts already: it comes from the log.
+    # Charts include the time before the page was opened: rates come from the log.
     expect(mails.locator("polyline.created")).to_have_count(1)
     heights = mails.locator("polyline.completed").get_attribute("points").split()
     assert len({point.split(",")[1] for point in heights}) > 1
@@ -43,9 +43,7 @@ def test_queues_show_depth_rates_and_the_age_of_the_oldest(visit: Visit, house: 
     expect(mails.locator('[data-figure="pending"]')).to_have_text("20")
 
 
-def test_jobs_behind_others_in_their_lane_are_shown_and_not_left_out(
-    visit: Visit, house: House
-) -> None:
+def test_jobs_blocked_in_their_lane_are_counted(visit: Visit, house: House) -> None:
     enqueue(house, 4, partition="guest-17")
     enqueue(house, 1, queue="invoices")
     page = visit.open("/ops")
@@ -111,7 +109,7 @@ def test_a_dead_letter_shows_its_error_payload_and_history_as_text(
 
 
 @pytest.mark.parametrize("house", [60], indirect=True)
-def test_who_holds_what_and_until_when(visit: Visit, house: House) -> None:
+def test_workers_and_leases_are_listed(visit: Visit, house: House) -> None:
     enqueue(house, 3, leaseSeconds=600)
     claim(house, 2, worker="mailer-1")
     house.order()
@@ -158,7 +156,7 @@ def test_an_unknown_id_and_one_that_is_none_are_answered_in_a_sentence(visit: Vi
     expect(page.get_by_text("Invalid id")).to_be_visible()
 
 
-def test_an_empty_house_says_so_in_every_view(visit: Visit) -> None:
+def test_every_view_has_an_empty_state(visit: Visit) -> None:
     page = visit.open("/ops")
     for address, sentence in (
         ("queues", "No queues yet"),
@@ -173,9 +171,7 @@ def test_an_empty_house_says_so_in_every_view(visit: Visit) -> None:
         expect(page.locator("daybook-freshness")).to_contain_text("Position 0 · lag")
 
 
-def test_when_the_server_is_away_the_page_says_so_and_comes_back_by_itself(
-    visit: Visit, house: House
-) -> None:
+def test_the_page_shows_a_disconnection_and_reconnects(visit: Visit, house: House) -> None:
     visit.is_server_away_expected = True
     busy_day(house)
     page = visit.open("/ops")

@@ -1,4 +1,4 @@
-"""What is done from the back office: bulk actions, time travel, rebuilds, and all by keyboard."""
+"""Actions of the operations page: bulk, time travel, rebuilds, keyboard."""
 
 import re
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def press(page: Page, name: str | re.Pattern[str]) -> None:
     page.get_by_role("button", name=name).click()
 
 
-def test_a_bulk_retry_says_first_how_many_and_then_does_no_more(visit: Visit, house: House) -> None:
+def test_a_bulk_retry_shows_the_count_and_retries_no_more(visit: Visit, house: House) -> None:
     dead, other = bury(house, 7), bury(house, 2, queue="invoices")
     page = visit.open("/ops#jobs/status=DEAD&queue=email")
     expect(page.locator("tbody tr")).to_have_count(7)
@@ -130,7 +130,7 @@ def test_a_status_that_allows_no_bulk_action_opens_no_dialog(visit: Visit, house
     ("view", "verb", "done"),
     [("#jobs/status=DEAD", "Retry", "retried"), ("#dead", "Redrive", "redriven")],
 )
-def test_a_bulk_action_is_refused_and_counted_anew_when_there_are_more_than_were_shown(
+def test_a_bulk_action_is_refused_and_recounted_if_more_jobs_match(
     visit: Visit, house: House, view: str, verb: str, done: str
 ) -> None:
     visit.expected_status = 409
@@ -149,9 +149,7 @@ def test_a_bulk_action_is_refused_and_counted_anew_when_there_are_more_than_were
     assert statuses(house, seen + unseen) == {"PENDING"}
 
 
-def test_what_is_no_longer_dead_when_it_comes_to_it_is_left_alone(
-    visit: Visit, house: House
-) -> None:
+def test_a_job_that_is_no_longer_dead_is_skipped(visit: Visit, house: House) -> None:
     first, second = bury(house, 2)
     page = visit.open("/ops#jobs/status=DEAD")
     press(page, "Retry all")
@@ -165,7 +163,7 @@ def test_what_is_no_longer_dead_when_it_comes_to_it_is_left_alone(
     assert statuses(house, [second]) == {"PENDING"}
 
 
-def test_a_redrive_takes_only_those_with_the_error(visit: Visit, house: House) -> None:
+def test_a_redrive_takes_only_jobs_with_the_error(visit: Visit, house: House) -> None:
     late, wrong = bury(house, 4, "timeout after 30 s"), bury(house, 3, "no such address")
     page = visit.open("/ops#dead")
     page.get_by_label("Error contains").fill("timeout")
@@ -181,7 +179,7 @@ def test_a_redrive_takes_only_those_with_the_error(visit: Visit, house: House) -
     assert statuses(house, wrong) == {"DEAD"}
 
 
-def test_a_reason_is_asked_for_and_sent_where_the_api_takes_one(visit: Visit, house: House) -> None:
+def test_a_reason_is_requested_where_the_api_takes_one(visit: Visit, house: House) -> None:
     bury(house, 1)
     page = visit.open("/ops#dead")
     press(page, "Redrive all")
@@ -221,7 +219,7 @@ def without_reason(route: Route, sent: list[Any]) -> None:
     route.continue_(post_data=body)
 
 
-def test_a_filter_with_any_sign_in_it_finds_what_it_says(visit: Visit, house: House) -> None:
+def test_a_filter_may_contain_any_character(visit: Visit, house: House) -> None:
     bury(house, 2, "50% of a&b = c+d / #7")
     bury(house, 1, "other")
     page = visit.open("/ops#dead")
@@ -234,7 +232,7 @@ def test_a_filter_with_any_sign_in_it_finds_what_it_says(visit: Visit, house: Ho
     expect(page.get_by_label("Error contains")).to_have_value("50% of a&b = c+d / #7")
 
 
-def test_a_bulk_action_that_is_cut_off_says_what_was_done(visit: Visit, house: House) -> None:
+def test_an_interrupted_bulk_action_reports_its_progress(visit: Visit, house: House) -> None:
     visit.is_server_away_expected = True
     bury(house, 3)
     page = visit.open("/ops#jobs/status=DEAD")
@@ -245,7 +243,7 @@ def test_a_bulk_action_that_is_cut_off_says_what_was_done(visit: Visit, house: H
     press(page, "Retry 3 jobs")
 
     expect(page.get_by_role("dialog")).to_contain_text(
-        "0 jobs retried. Daybook cannot be reached", timeout=LONG_MS
+        "0 jobs retried. Daybook is unreachable", timeout=LONG_MS
     )
     press(page, "Close")
     house.start_again()
@@ -277,9 +275,7 @@ def be_at(page: Page, position: int) -> None:
 
 
 @pytest.mark.parametrize("house", [1], indirect=True)
-def test_time_travel_shows_the_board_as_the_api_tells_it_of_every_moment(
-    visit: Visit, house: House
-) -> None:
+def test_time_travel_matches_the_api_at_every_position(visit: Visit, house: House) -> None:
     house.orders(3)
     house.order("VIP")
     house.bot(autoClaim=True)
@@ -291,7 +287,7 @@ def test_time_travel_shows_the_board_as_the_api_tells_it_of_every_moment(
 
     for position in [0, *range(1, head, max(1, head // 8)), head]:
         travel(page, position)
-        # What a column draws may come a moment after the position is told.
+        # A column may be drawn a moment after the position.
         assert eventually(partial(shows, page, told(house, position))), position
         bots = house.get(f"/api/bots?asOf={position}")["bots"]
         expect(page.locator(".bot")).to_have_count(len(bots))
@@ -320,7 +316,7 @@ def test_play_goes_from_the_first_event_to_the_last_and_stops_there(
     assert then(page) == told(house, head - 1)
 
 
-def test_a_rebuild_is_started_watched_and_told(visit: Visit, house: House) -> None:
+def test_a_rebuild_shows_progress_and_result(visit: Visit, house: House) -> None:
     house.orders(5)
     page = visit.open("/ops#house")
     page.get_by_label("orders", exact=True).check()
@@ -345,7 +341,7 @@ def test_a_rebuild_can_be_stopped(visit: Visit, house: House) -> None:
     assert house.get("/api/rebuilds")["rebuild"]["state"] == "stopped"
 
 
-def test_the_doctor_says_what_is_wrong_and_what_to_do(visit: Visit, house: House) -> None:
+def test_the_doctor_shows_findings_and_next_steps(visit: Visit, house: House) -> None:
     bury(house, 2)
     page = visit.open("/ops#house")
     press(page, "Run checks")
@@ -366,7 +362,7 @@ def test_everything_is_reached_with_the_keyboard_alone(visit: Visit, house: Hous
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     tab_to(page, "Jobs")
     page.keyboard.press("Enter")
-    # The view before it has been read, too; and what cannot be seen yet takes no focus.
+    # The loading view, too; invisible elements take no focus.
     expect(page.get_by_label("Status")).to_be_visible()
     be_read(page)
     page.get_by_label("Status").focus()
@@ -390,7 +386,7 @@ def test_everything_is_reached_with_the_keyboard_alone(visit: Visit, house: Hous
     assert statuses(house, dead) == {"PENDING"}
 
 
-def test_what_is_being_typed_stays_while_the_list_is_read_again(visit: Visit, house: House) -> None:
+def test_input_is_kept_while_the_list_refreshes(visit: Visit, house: House) -> None:
     bury(house, 1, subject="booking-7")
     page = visit.open("/ops#jobs")
     be_read(page)
@@ -399,7 +395,7 @@ def test_what_is_being_typed_stays_while_the_list_is_read_again(visit: Visit, ho
     for _ in range(2):
         with page.expect_response(lambda answer: "/api/jobs?" in answer.url) as read:
             pass
-        # Nobody has asked for it yet.
+        # Not requested yet.
         assert "booking" not in read.value.url
     expect(page.get_by_label("Subject")).to_have_value("booking-8")
     expect(page.locator("tbody tr")).to_have_count(1)
@@ -436,9 +432,7 @@ def fail(house: House, bot: Any, error: str) -> None:
 
 
 # SX-01
-def test_a_bot_out_of_service_is_shown_with_its_errors_and_restored_with_a_reason(
-    visit: Visit, house: House
-) -> None:
+def test_a_disabled_bot_is_listed_and_restored_with_a_reason(visit: Visit, house: House) -> None:
     bot = house.bot(failuresMax=2, completion="ack")
     for error in ("burnt", "the fryer is off"):
         fail(house, bot, error)

@@ -1,7 +1,7 @@
-"""The pictures of the README, made of what there is: `PICTURES=1 ./test --browser -k picture`.
+"""The pictures of the documentation: `PICTURES=1 ./test --browser -k picture`.
 
-Without that they are made all the same, to see that every page can be drawn in light and dark rooms
-and on a phone, but not kept: each would differ by the time of day that it shows.
+Without PICTURES they are drawn in light and dark schemes and on a phone, but not saved: each
+shows the time of day and would differ.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""How fast the pages are there, and how fast the board stays with thousands of orders."""
+"""Load times of pages, and speed of the board with thousands of orders."""
 
 import os
 from collections.abc import Callable
@@ -20,7 +20,7 @@ LOADS_MAX = 20
 SETTLE_MS = 1000
 UPDATES = 20
 
-# From the beginning of the navigation until what the page is for is on the screen as it is now.
+# From the start of the navigation until the main content is drawn.
 TELL_WHEN_SHOWN = """
 new MutationObserver(() => {
   if (window.shownAt === undefined && document.querySelector("%s")) shownAt = performance.now();
@@ -93,7 +93,7 @@ def test_two_thousand_orders_stay_smooth_while_updates_come_in(visit: Visit, hou
     tasks = [task for task in board.evaluate("tasks") if task > TASK_MS_MAX]
     each, load = worked / updates, os.getloadavg()[0]
     print(f"{updates} events: {each:.1f} ms of work each; longer than 50 ms: {tasks}; load {load}")
-    # In its own time, which does not count what the machine did for others meanwhile.
+    # CPU time of the process, independent of other load.
     assert each < WORK_MS_MAX
     if load < (os.cpu_count() or 1):
         assert tasks == []
@@ -105,7 +105,7 @@ def worked_ms(session: CDPSession) -> float:
     return float(seconds) * 1000
 
 
-def test_a_long_column_shows_its_end_to_who_scrolls_there(visit: Visit, house: House) -> None:
+def test_a_long_column_can_be_scrolled_to_its_end(visit: Visit, house: House) -> None:
     house.orders(450)
     board = visit.open()
     expect(column(board, "PENDING")).to_have_count(100)

@@ -1,4 +1,4 @@
-"""A page of another site whose name resolves to this machine, in a real browser."""
+"""DNS rebinding: a page of another site whose name resolves to this machine."""
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ ASK = """([method, path]) => fetch(path, {method}).then(async answer => [
     answer.status, (await answer.json()).code ?? null])"""
 
 
-# Named like the fixture it stands in for, so that the test is marked as one with a browser.
+# Named like the fixture it replaces, so that the test is marked as a browser test.
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     with running_chromium(f"--host-resolver-rules=MAP {NAME} 127.0.0.1") as browser:

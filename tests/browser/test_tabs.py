@@ -1,4 +1,4 @@
-"""Several boards in one browser: one leads, the others follow, and any of them takes over."""
+"""Several tabs: one leads, the others follow, any can take over."""
 
 import time
 from collections import Counter
@@ -24,7 +24,7 @@ const own = Math.random(), { getItem, setItem } = Storage.prototype;
 Storage.prototype.getItem = function (key) { return getItem.call(this, own + key); };
 Storage.prototype.setItem = function (key, text) { return setItem.call(this, own + key, text); };
 """
-# Its countdown says that all is over, and is not told better.
+# Its countdown has ended, and it receives no other state.
 MISLEAD = """(id) => {
   daybook.bots.tick = () => ({ changed: [], over: [] });
   daybook.bots.rest(id);
@@ -88,7 +88,7 @@ def test_only_the_leader_holds_the_stream_and_the_others_show_the_same(
     assert eventually(lambda: all(shown(tab) == shown(tabs[0]) for tab in tabs))
 
 
-def test_the_leader_tells_of_itself_of_bots_and_of_completions(visit: Visit, house: House) -> None:
+def test_the_leader_broadcasts_its_lease_bots_and_completions(visit: Visit, house: House) -> None:
     # S0-36, S0-54, S0-56
     _, (follower,) = split(open_tabs(visit, 2))
     follower.evaluate(HEAR)

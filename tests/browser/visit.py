@@ -1,7 +1,6 @@
-"""One browser window with its tabs, which complains about whatever a page does wrong.
+"""One browser window with its tabs, which fails on page errors.
 
-A page that logs an error, throws, or asks another host for anything fails its test, whatever else
-the test looks at.
+A page that logs an error, throws, or contacts another host fails its test.
 """
 
 import re
@@ -15,7 +14,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request
 from tests.support.running.processes import ROOT
 
 IMAGES = ROOT / "docs" / "images"
-# What Chromium itself writes when the server is away; tests that take it away expect it.
+# Messages of Chromium itself when the server is down; tests that stop it expect them.
 AWAY = re.compile(r"net::ERR_|Failed to load resource: the server responded with a status of 503")
 
 

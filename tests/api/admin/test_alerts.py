@@ -1,4 +1,4 @@
-"""The alerts, the dashboard and the unit, looked at by the programs that are to read them."""
+"""Alerts, dashboard and systemd unit, checked by their own tools."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def test_prometheus_takes_every_question_of_the_dashboard(tmp_path: Path) -> Non
     assert f"{len(asked)} rules found" in run(PROMTOOL, "check", "rules", tmp_path / "rules.yml")
 
 
-def test_no_two_panels_have_one_place() -> None:
+def test_no_two_panels_overlap() -> None:
     panels = json.loads((OPERATE / "dashboard.json").read_text(encoding="utf-8"))["panels"]
 
     assert len({panel["id"] for panel in panels}) == len(panels)
@@ -57,7 +57,7 @@ def test_no_two_panels_have_one_place() -> None:
 @with_systemd
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     (unit,) = re.findall(r"```ini\n(.*?)```", (OPERATE / "systemd.md").read_text(), re.S)
-    # What it starts is not installed here.
+    # The program it starts is not installed here.
     here = re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", unit)
     (tmp_path / "daybook.service").write_text(here)
 

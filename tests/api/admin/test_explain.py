@@ -1,4 +1,4 @@
-"""Everything can say why it is where it is, and what comes next."""
+"""Explanations: reasons for a state, and the next step."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def codes(told: dict[str, Any]) -> list[str]:
     return [reason["code"] for reason in told["reasons"]]
 
 
-async def test_an_order_without_a_bot_says_so_and_how_many_are_ahead(api: Api) -> None:
+async def test_an_order_without_a_bot_explains_the_orders_ahead(api: Api) -> None:
     # S4-41
     first, second = await api.order(), await api.order("VIP")
     told = await explained(api, "orders", first)
@@ -42,7 +42,7 @@ async def test_an_order_that_is_being_cooked_names_its_bot_and_when_it_is_due(ap
     assert codes(await explained(api, "bots", bot)) == ["WorksOn"]
 
 
-async def test_what_is_over_says_who_ended_it(api: Api) -> None:
+async def test_a_finished_aggregate_names_the_actor_that_ended_it(api: Api) -> None:
     order, bot = await api.cooking()
     await api.patch(f"/api/orders/{order['id']}", {"status": "COMPLETE"})
     assert codes(await explained(api, "orders", order)) == ["Done"]
@@ -51,7 +51,7 @@ async def test_what_is_over_says_who_ended_it(api: Api) -> None:
     assert codes(await explained(api, "bots", bot)) == ["Deleted"]
 
 
-async def test_a_dead_order_tells_its_error_and_what_somebody_can_do(api: Api) -> None:
+async def test_a_dead_order_explains_its_error_and_the_remedy(api: Api) -> None:
     order, _ = await api.cooking()
     failure = {"claimId": order["claimId"], "error": "burnt", "retryable": False}
     await api.post(f"/api/orders/{order['id']}/fail", failure)
@@ -61,7 +61,7 @@ async def test_a_dead_order_tells_its_error_and_what_somebody_can_do(api: Api) -
     assert f"/api/orders/{order['id']}/requeue" in told["next"]["what"]
 
 
-async def test_a_bot_out_of_service_tells_its_errors_and_the_order_that_waits_names_it(
+async def test_a_disabled_bot_lists_its_errors_and_the_pending_order_names_it(
     api: Api,
 ) -> None:  # SX-01
     bot = (await api.post("/api/bots", {"failuresMax": 1})).json["bot"]
@@ -87,7 +87,7 @@ async def test_a_bot_out_of_service_tells_its_errors_and_the_order_that_waits_na
     assert codes(await explained(api, "bots", bot)) == ["ClaimsOnlyWhenAsked"]
 
 
-async def test_a_job_that_rests_tells_its_failure_and_until_when(api: Api) -> None:
+async def test_a_job_in_backoff_explains_its_failure_and_retry_time(api: Api) -> None:
     job = await create(api)
     ((held),) = await claim(api)
     assert codes(await explained(api, "jobs", job)) == ["LeaseHeld"]
@@ -98,7 +98,7 @@ async def test_a_job_that_rests_tells_its_failure_and_until_when(api: Api) -> No
     assert told["next"]["at"] == told["reasons"][0]["until"]
 
 
-async def test_a_job_in_a_paused_or_limited_queue_says_which(api: Api) -> None:
+async def test_a_job_in_a_paused_or_limited_queue_names_the_reason(api: Api) -> None:
     await api.ask("PUT", "/api/queues/email", {"paused": True})
     first, second = await create(api), await create(api, subject="s")
     assert codes(await explained(api, "jobs", second)) == ["PausedQueue", "BehindPriority"]
@@ -112,7 +112,7 @@ async def test_a_job_in_a_paused_or_limited_queue_says_which(api: Api) -> None:
     assert codes(await explained(api, "jobs", first)) == ["Cancelled"]
 
 
-async def test_jobs_that_may_not_run_are_not_said_to_be_before_one_that_may(api: Api) -> None:
+async def test_blocked_jobs_do_not_count_as_ahead_of_a_ready_one(api: Api) -> None:
     await api.ask("PUT", "/api/queues/email", {"perSubject": {"concurrency": 2}})
     for _ in range(30):
         await create(api, subject="a")
@@ -129,7 +129,7 @@ async def test_jobs_that_may_not_run_are_not_said_to_be_before_one_that_may(api:
     assert (told["reasons"][0]["subject"], told["reasons"][1]["ahead"]) == ("a", 28)
 
 
-async def test_a_job_without_a_subject_is_not_said_to_wait_for_one(api: Api) -> None:
+async def test_a_job_without_a_subject_does_not_wait_for_one(api: Api) -> None:
     per_subject = {"rate": {"count": 1, "seconds": 6000}}
     limits = {"rate": {"count": 10, "seconds": 600}, "perSubject": per_subject}
     await api.ask("PUT", "/api/queues/email", limits)

@@ -1,4 +1,4 @@
-"""Every number that whoever operates a service asks for is there, and counts what it says."""
+"""Metrics exist and are correct."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -60,7 +60,7 @@ async def test_claims_completions_failures_retries_and_dead_letters_are_counted(
     assert counted == KINDS
 
 
-async def test_what_has_not_happened_yet_is_counted_from_zero_on(api: Api) -> None:
+async def test_counters_start_at_zero(api: Api) -> None:
     found = numbers((await api.get("/metrics")).body.decode())
 
     assert found['daybook_events_total{topic="job.moved_to_dlq"}'] == 0
@@ -68,7 +68,7 @@ async def test_what_has_not_happened_yet_is_counted_from_zero_on(api: Api) -> No
     assert found['daybook_rate_limit_hits_total{limit="failed-keys"}'] >= 0
 
 
-async def test_depth_is_told_by_queue_and_by_what_the_jobs_wait_for(api: Api) -> None:
+async def test_depth_is_reported_by_queue_and_status(api: Api) -> None:
     for partition in ("a", "a", "b"):
         job = {"queue": "email", "type": "t", "partition": partition}
         await api.post("/api/jobs", job)
@@ -99,7 +99,7 @@ async def test_every_decision_about_a_push_or_a_pop_is_counted(database: str) ->
     assert (queued(), rejected(), popped()) == (1, 1, 1)
 
 
-async def test_pops_that_are_turned_away_are_counted(database: str) -> None:
+async def test_shed_pops_are_counted(database: str) -> None:
     strict = Thresholds(busy_seconds=10, pop_load_max=1e-9, push_load_max=1000)
     async with opened(database, strict) as api:
         rejected = counting("pop", "reject")
@@ -147,7 +147,7 @@ async def test_a_follower_of_another_version_is_not_behind(api: Api, database: s
 
 
 async def lags_of(service: Service) -> dict[str, float]:
-    # Each has numbers of its own: those of another are a few seconds old.
+    # Each process has its own cached readings.
     found = numbers((await api_of(service).get("/metrics")).body.decode())
     return {name: value for name, value in found.items() if name.startswith(LAG)}
 

@@ -1,4 +1,4 @@
-"""The description of the API, and the constants it publishes."""
+"""The OpenAPI description and the public settings."""
 
 import re
 from typing import Any
@@ -133,7 +133,7 @@ async def test_a_read_takes_the_parameters_that_are_described_and_no_other(
 
 
 def examples(told: Any, schema: Any) -> list[tuple[Any, int]]:
-    """Values at the bounds of a parameter, with what is to be answered to them."""
+    """Values at the bounds of a parameter, with the expected status."""
     if "$ref" in schema:
         values = told["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["enum"]
         return [*((value, 200) for value in values), ("OTHER", 400), ("null", 400)]
@@ -171,7 +171,7 @@ async def test_an_id_is_described_as_it_is_read(api: Api, path: str) -> None:
     assert not re.fullmatch(one["schema"]["pattern"], str(uuid7()).upper())
 
 
-async def test_what_a_read_may_answer_instead_is_described(database: str) -> None:
+async def test_the_problems_of_queries_are_documented(database: str) -> None:
     async with proxy_to(database) as proxy, open_api(proxy.conninfo) as api:
         told = await description(api)
         statuses = [(path, 400, await api.get(f"{path}?x=1")) for path in READS]
@@ -210,7 +210,7 @@ async def test_the_stream_is_described_as_one(api: Api) -> None:
     assert {"400", "503"} <= set(stream["responses"])
 
 
-async def test_only_what_looks_at_an_idempotency_key_lists_it(api: Api) -> None:
+async def test_only_endpoints_that_use_an_idempotency_key_list_it(api: Api) -> None:
     told = await description(api)
     headers = {
         (path, method): {one["name"]: one for one in operation["parameters"]}

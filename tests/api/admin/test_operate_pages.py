@@ -1,4 +1,4 @@
-"""The dashboard, the alerts and the pages name what there is."""
+"""Dashboard, alerts and operating pages name existing metrics and settings."""
 
 import json
 import re
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 OPERATE = ROOT / "docs" / "operate"
 METRIC = re.compile(r"\bdaybook_[a-z_]+")
-# What a histogram is made of.
+# The series of a histogram.
 PARTS = ("_bucket", "_sum", "_count")
 
 
@@ -46,7 +46,7 @@ def test_every_alert_leads_to_a_page_and_every_link_to_a_file() -> None:
             assert (OPERATE / link).exists(), (page.name, link)
 
 
-async def test_what_dies_is_started_again_and_whoever_watches_sees_whether_it_works(
+async def test_the_unit_restarts_the_service_and_has_a_health_check(
     api: Api,
 ) -> None:
     # S1-41

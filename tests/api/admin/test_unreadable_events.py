@@ -1,4 +1,4 @@
-"""An event that cannot be read disables its own aggregate, and nothing else (I-40, F27)."""
+"""An unreadable event disables only its own aggregate (I-40, F27)."""
 
 import time
 from collections.abc import AsyncIterator

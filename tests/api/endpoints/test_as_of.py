@@ -1,4 +1,4 @@
-"""The board can be looked at as of any moment."""
+"""asOf: lists as of any past moment."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ async def test_orders_and_bots_are_shown_as_of_a_position(api: Api) -> None:
     assert as_now == now
 
 
-async def test_an_instant_will_do_as_well(api: Api) -> None:
+async def test_as_of_accepts_an_instant(api: Api) -> None:
     await api.order()
     await asyncio.sleep(0.02)
     between = datetime.now(UTC).isoformat().replace("+00:00", "Z")
@@ -41,7 +41,7 @@ async def test_an_instant_will_do_as_well(api: Api) -> None:
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-01-01", "2026-01-01T00:00:00", "-1", "999999"])
-async def test_a_moment_that_is_none_is_refused(api: Api, text: str) -> None:
+async def test_an_invalid_as_of_is_refused(api: Api, text: str) -> None:
     await api.order()
     assert (await api.get(f"/api/orders?asOf={text}")).problem == (400, "bad-parameter")
 

@@ -1,4 +1,4 @@
-"""Idempotency-Key: the same request again has no second effect and gets the same answer."""
+"""Idempotency-Key: a retry has no second effect and gets the same response."""
 
 import asyncio
 from typing import Any
@@ -85,8 +85,8 @@ async def test_another_route_or_method_is_another_request(api: Api) -> None:
     assert (await api.get(path)).json["bot"]["deletedAt"] is None
 
 
-async def test_the_claims_of_many_bots_take_no_key_from_anybody(api: Api) -> None:
-    """Each of them has a key of its own, made from the request's."""
+async def test_bulk_claims_use_no_idempotency_keys_of_other_requests(api: Api) -> None:
+    """Each claim has a key of its own, derived from the request's."""
     bot = await api.bot()
     await api.post("/api/bots/claim", {"botIds": [bot["id"]]}, idempotency_key="k1")
 
@@ -134,7 +134,7 @@ async def test_a_refusal_is_the_answer_of_its_key_too(api: Api) -> None:
     assert anew.status == 200
 
 
-async def test_what_could_not_be_read_does_not_use_up_its_key(api: Api) -> None:
+async def test_an_invalid_request_does_not_use_its_idempotency_key(api: Api) -> None:
     bad = await api.post("/api/orders", {"type": "BOSS"}, idempotency_key="k1")
     good = await api.post("/api/orders", {"type": "VIP"}, idempotency_key="k1")
 
@@ -209,7 +209,7 @@ async def test_a_key_may_have_255_characters_and_be_given_once(api: Api) -> None
 
 
 @pytest.mark.slow
-async def test_what_was_sent_while_the_database_was_away_can_be_sent_again(database: str) -> None:
+async def test_a_request_that_failed_in_an_outage_can_be_retried(database: str) -> None:
     async with proxy_to(database) as proxy, open_api(proxy.conninfo) as api:
         await api.order()
         proxy.refusing = True

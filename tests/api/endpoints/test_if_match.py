@@ -1,4 +1,4 @@
-"""Deciding about what one has seen: If-Match names a version, and with another nothing is done."""
+"""If-Match: a command with an outdated version changes nothing."""
 
 from typing import Any
 from uuid import UUID
@@ -18,7 +18,7 @@ OTHER = '"99"'
 CLAIM = {"claimId": str(uuid7())}
 LATER = "2100-01-01T00:00:00Z"
 TICKET = "/api/restaurants/{slug}/tickets/{id}"
-# Of every write about one thing, a body that fits.
+# A valid body for every write on one resource.
 WRITES: dict[tuple[str, str], Any] = {
     ("PATCH", "/api/orders/{id}"): {"status": "PENDING"},
     ("DELETE", "/api/orders/{id}"): None,
@@ -48,7 +48,7 @@ WRITES: dict[tuple[str, str], Any] = {
 
 
 async def things(api: Api) -> dict[str, str]:
-    """One of each kind, by the beginning of its path."""
+    """One resource of each kind, by the prefix of its path."""
     await open_restaurant(api)
     await open_restaurant(api, "elsewhere")
     job = await api.post("/api/jobs", {"queue": "email", "type": "send"})
@@ -62,7 +62,7 @@ async def things(api: Api) -> dict[str, str]:
 
 
 async def accept(api: Api) -> UUID:
-    """A push as a busy service takes it."""
+    """A push that a busy service defers."""
     job_id, operation_id = uuid7(), uuid7()
     new = NewJob(job_id=job_id, queue="mail", type="message", partition="1", unique_key=str(job_id))
     push = Push(
@@ -77,7 +77,7 @@ def address(path: str, ids: dict[str, str]) -> str:
     return path.replace(TICKET.partition("/tickets")[0], LINE).replace("{id}", thing)
 
 
-async def test_what_has_changed_since_it_was_seen_is_left_as_it_is(api: Api, database: str) -> None:
+async def test_a_command_with_an_outdated_version_changes_nothing(api: Api, database: str) -> None:
     ids = await things(api)
     count = "SELECT count(*) FROM stored_events"
     before = rows(database, count)
@@ -100,7 +100,7 @@ async def test_every_write_that_says_so_is_among_them(api: Api) -> None:
         for method, operation in operations.items()
         if any(one["name"] == "If-Match" for one in operation.get("parameters", ()))
     }
-    # A guest who is erased has no version to be seen before, nor has an unreadable aggregate.
+    # Neither an erased guest nor an unreadable aggregate has a version to expect.
     assert described - set(WRITES) == {
         ("POST", "/api/subjects/{id}/erase"),
         ("POST", "/api/quarantine/{id}/set-aside"),
@@ -108,7 +108,7 @@ async def test_every_write_that_says_so_is_among_them(api: Api) -> None:
 
 
 @pytest.mark.parametrize("given", ['"1"', '"7", "1"', "*"])
-async def test_what_is_as_it_was_seen_is_changed(api: Api, given: str) -> None:
+async def test_a_command_with_the_current_version_is_executed(api: Api, given: str) -> None:
     order = await api.order()
     assert order["version"] == 1
 
@@ -117,7 +117,7 @@ async def test_what_is_as_it_was_seen_is_changed(api: Api, given: str) -> None:
     assert (answer.status, answer.json["order"]["version"]) == (200, 2)
 
 
-async def test_the_refusal_says_how_it_stands_now(api: Api) -> None:
+async def test_the_refusal_names_the_current_version(api: Api) -> None:
     order, _ = await api.cooking()
 
     answer = await api.delete(f"/api/orders/{order['id']}", if_match='"1"')
@@ -126,14 +126,14 @@ async def test_the_refusal_says_how_it_stands_now(api: Api) -> None:
     assert f"it is at version {order['version']} now" in answer.json["detail"]
 
 
-async def test_what_is_not_there_is_missing_and_has_no_version(api: Api) -> None:
+async def test_if_match_on_a_missing_resource_is_404(api: Api) -> None:
     answer = await api.delete(f"/api/orders/{uuid7()}", if_match='"1"')
 
     assert answer.problem == (404, "not-found")
 
 
 @pytest.mark.parametrize("given", ["1", "", '"x"', 'W/"1"', '"1" "2"', '"1",', f'"{"1" * 19}"'])
-async def test_what_is_no_version_is_refused(api: Api, given: str) -> None:
+async def test_an_invalid_if_match_is_refused(api: Api, given: str) -> None:
     order = await api.order()
 
     answer = await api.delete(f"/api/orders/{order['id']}", if_match=given)

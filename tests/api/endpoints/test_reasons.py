@@ -1,4 +1,4 @@
-"""Operators say why, and the history tells it, with who it was."""
+"""Operators' reasons are recorded, and histories show them with the actor."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ SELECT topic, actor, data ->> 'because' FROM log WHERE data ? 'because' ORDER BY
 
 
 def reasons(database: str) -> list[str]:
-    """The events that say why; each says it in the words of the test."""
+    """The events that have a reason, which must be the test's."""
     told = rows(database, READ_REASONS)
     assert {why for _, _, why in told} <= {WHY}
     assert {actor for _, actor, _ in told} <= {"open"}
@@ -30,7 +30,9 @@ async def done(api: Api, method: str, path: str, body: Any = None, **headers: st
     assert answer.status in (200, 201), answer.body
 
 
-async def test_every_command_of_the_kitchen_s_operators_says_why(api: Api, database: str) -> None:
+async def test_operators_commands_on_orders_and_bots_record_a_reason(
+    api: Api, database: str
+) -> None:
     # N10
     (order, bot), other = await api.cooking(), await api.order()
     said = {"reason": WHY}
@@ -62,7 +64,9 @@ async def test_a_dead_order_that_is_put_back_says_why(api: Api, database: str) -
     assert reasons(database) == ["order.requeued"]
 
 
-async def test_every_command_of_the_workshop_s_operators_says_why(api: Api, database: str) -> None:
+async def test_operators_commands_on_jobs_and_queues_record_a_reason(
+    api: Api, database: str
+) -> None:
     first, second, _ = await bury(api, 3)
     said = {"reason": WHY}
     await done(api, "POST", f"/api/jobs/{first['id']}/retry", said)

@@ -1,6 +1,6 @@
-"""Bad input, row by row: the named problem, no event, no fault of ours, and quickly.
+"""Bad input, row by row: the named problem, no event, no 5xx, and within the time limit.
 
-The rows are those of `bad_input.json`, which every finding is added to. One that needs more than a
+The rows are in `bad_input.json`; every finding is added there. A row that needs more than one
 request names the test that proves it.
 """
 
@@ -22,16 +22,16 @@ HERE = Path(__file__).parent
 ROWS_COUNT = 82
 CASES: list[dict[str, Any]] = json.loads((HERE / "bad_input.json").read_text(encoding="utf-8"))
 SENT = [case for case in CASES if "status" in case]
-# What one looks at together: framing, paths and queries, bodies, and who asks.
+# The groups: framing, paths and queries, bodies, authentication.
 SECTIONS = {"framing": (1, 19), "paths": (20, 30), "bodies": (31, 51), "callers": (52, 82)}
 ANSWER_SECONDS_MAX = 0.1
-# A machine that does other things at the same time answers everything later.
+# Generous, because the machine may be busy.
 TIMES_USUAL = 40
 RESTAURANT = {"slug": "trattoria", "name": "Trattoria"}
 
 
 def written(value: Any) -> str:
-    """A text of the file: as it stands, something many times, or several of these in a row."""
+    """A text of the file: literal, repeated, or a list of these."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -56,7 +56,7 @@ def sent_by(case: dict[str, Any], key: str) -> bytes:
 
 def faults(case: dict[str, Any], heard: Heard, seconds_max: float) -> list[str]:
     found = []
-    # 501 and 505 are about how a request was sent; the service has no fault there.
+    # 501 and 505 are faults of the request.
     if heard.status not in case["status"] or (
         heard.status >= 500 and heard.status not in (501, 505)
     ):
@@ -67,7 +67,7 @@ def faults(case: dict[str, Any], heard: Heard, seconds_max: float) -> list[str]:
         found.append("left open")
     if case.get("says", "") not in heard.body.decode(errors="replace"):
         found.append(f"says {heard.body!r}")
-    # A body of many megabytes takes its time to be sent, too.
+    # Sending a body of many megabytes takes time, too.
     if heard.seconds > seconds_max * (5 if "52428800" in str(case) else 1):
         found.append(f"{heard.seconds:.3f} s")
     return found
@@ -105,12 +105,12 @@ async def test_every_bad_input_is_refused_by_name_and_leaves_no_event(
                 found = faults(case, heard, seconds_max)
                 wrong += [f"{case['row']} {case['input']}: {one}" for one in found]
         assert rows(database, "SELECT count(*) FROM stored_events") == before
-        # Whatever was sent, the next one is served.
+        # The next request is served.
         assert (await live.exchange(request("GET", "/health/live"))).status == 200
     assert wrong == []
 
 
-def test_every_row_is_there_and_what_it_names_is_a_test() -> None:
+def test_every_bad_input_row_exists_and_names_a_real_test() -> None:
     assert {case["row"] for case in CASES} == set(range(1, ROWS_COUNT + 1))
     for case in CASES:
         assert ("status" in case) + ("test" in case) + ("left_out" in case) == 1, case

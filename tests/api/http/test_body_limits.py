@@ -1,4 +1,4 @@
-"""How a body may be built: each limit just kept and just broken."""
+"""Limits on the shape of a body: each at its limit and just beyond."""
 
 import json
 from typing import Any
@@ -77,14 +77,14 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_what_is_too_deep_is_what_really_is(value: Any) -> None:
+def test_the_depth_check_agrees_with_the_parsed_body(value: Any) -> None:
     deep = [[[value]]]
     is_refused = refusal(json.dumps(deep).encode()) == (400, "too_deep")
     assert is_refused == (depth_of(deep) > SMALL.json_depth_max)
 
 
 def widths_of(value: Any) -> tuple[int, int]:
-    """The most members of an object, and the most items of an array."""
+    """The most members of any object, and the most items of any array."""
     if isinstance(value, dict):
         inner = [widths_of(one) for one in value.values()]
         return max([len(value), *(m for m, _ in inner)]), max([0, *(i for _, i in inner)])
@@ -99,7 +99,7 @@ SHALLOW = TEXTS | st.lists(TEXTS, max_size=2) | st.dictionaries(TEXTS, TEXTS, ma
 
 @given(SHALLOW, st.integers(99, 102), st.integers(999, 1002))
 @settings(deadline=None)
-def test_what_is_too_wide_is_what_really_is(value: Any, members: int, items: int) -> None:
+def test_the_width_check_agrees_with_the_parsed_body(value: Any, members: int, items: int) -> None:
     wide = [value, {str(n): value for n in range(members)}, [{"a": [value] * items}]]
     most_members, most_items = widths_of(wide)
     is_refused = refusal(json.dumps(wide).encode()) == (422, "too_many_items")
@@ -109,6 +109,6 @@ def test_what_is_too_wide_is_what_really_is(value: Any, members: int, items: int
 
 
 @given(st.binary(max_size=200).map(lambda some: some * 20))
-def test_no_bytes_are_more_than_it_can_take(body: bytes) -> None:
+def test_arbitrary_bytes_never_crash_the_checks(body: bytes) -> None:
     refusal(body)
     refusal(body, STANDARD_LIMITS)

@@ -1,4 +1,4 @@
-"""Mobile numbers: one phone is one guest, however its number was typed."""
+"""Normalisation of mobile numbers: one phone is one guest, however its number was typed."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from daybook.api.http.problems import BadInputError
         "+49\u00a0171\u202f1234567",
     ],
 )
-def test_one_number_is_written_one_way(text: str) -> None:
+def test_every_spelling_of_a_number_normalises_to_one(text: str) -> None:
     assert normalise_phone_number(text) == "+491711234567"
 
 
@@ -47,7 +47,7 @@ def test_with_a_calling_code_a_number_of_the_country_needs_none(text: str) -> No
         "0171 1234567",
     ],
 )
-def test_what_is_no_number_is_refused_with_what_to_write(text: str) -> None:
+def test_an_invalid_number_is_refused_with_an_example(text: str) -> None:
     """BAD_INPUT 48."""
     with pytest.raises(BadInputError) as refused:
         normalise_phone_number(text)
@@ -58,7 +58,7 @@ def test_what_is_no_number_is_refused_with_what_to_write(text: str) -> None:
 
 
 @given(some.text(alphabet="0123456789+ ()-./\u00a0a٤", max_size=50))
-def test_what_comes_out_is_e164_and_comes_out_again_unchanged(text: str) -> None:
+def test_normalising_yields_e164_and_is_idempotent(text: str) -> None:
     try:
         number = normalise_phone_number(text, calling_code="49")
     except BadInputError:

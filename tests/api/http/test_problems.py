@@ -1,4 +1,4 @@
-"""What goes wrong, and how it is told: the one table, and every kind of input that is refused."""
+"""Problems: the table from errors to statuses, and each kind of rejected input."""
 
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -58,7 +58,7 @@ def test_no_two_problems_have_the_same_code() -> None:
         (IdempotencyKeyExpiredError(uuid7()), 409, "already_exists", None),
     ],
 )
-def test_trouble_with_the_log_is_told_without_the_names_of_the_database(
+def test_infrastructure_problems_do_not_name_the_database(
     error: Exception, status: int, code: str, retry_after: str | None
 ) -> None:
     problem = problem_of(error)
@@ -120,7 +120,7 @@ async def test_a_body_that_says_no_order_is_refused(
 
 
 @pytest.mark.parametrize("name", ["createdAt", "processingStartedAt", "dueAt", "completedAt"])
-async def test_no_moment_is_taken_from_a_client(api: Api, name: str) -> None:
+async def test_timestamps_are_not_accepted_from_clients(api: Api, name: str) -> None:
     # S0-37: the server's time is the only one
     order, bot = await api.cooking()
     moment = {name: "2026-03-01T12:00:00.000Z"}
@@ -191,9 +191,7 @@ async def test_json_in_utf_8_may_say_so(api: Api, kind: str) -> None:
     ("path", "kilobytes_max"),
     [("/api/orders", 256), ("/api/bots", 256), ("/api/orders/batch", 1024)],
 )
-async def test_a_body_over_the_limit_is_not_read_on(
-    api: Api, path: str, kilobytes_max: int
-) -> None:
+async def test_reading_stops_at_the_body_limit(api: Api, path: str, kilobytes_max: int) -> None:
     taken = 0
 
     def endless() -> Iterator[bytes]:
@@ -279,7 +277,7 @@ async def test_a_request_that_needs_no_body_takes_only_an_empty_one(api: Api) ->
     assert (await api.post(path, {"orderId": ORDER_ID})).problem == (422, "unknown-field")
 
 
-async def test_a_wrong_method_is_told_all_that_the_path_takes(api: Api) -> None:
+async def test_a_wrong_method_gets_all_allowed_methods(api: Api) -> None:
     answer = await api.ask("PUT", f"/api/orders/{ORDER_ID}")
 
     assert answer.problem == (405, "method-not-allowed")
@@ -295,7 +293,7 @@ async def test_a_wrong_method_is_told_all_that_the_path_takes(api: Api) -> None:
         ("POST", "/api/v1/operations/stats", "GET, HEAD"),
     ],
 )
-async def test_a_path_of_its_own_is_no_bad_id(
+async def test_a_fixed_path_is_not_parsed_as_an_id(
     api: Api, method: str, path: str, allowed: str
 ) -> None:
     answer = await api.ask(method, path)

@@ -1,4 +1,4 @@
-"""Parameters: one way to write each value, and a sentence for whoever wrote another."""
+"""Query parameters: one canonical form per value, and an error for any other."""
 
 from enum import StrEnum
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""Reading one's own writes: a read that names a position shows nothing older."""
+"""If-Position-At-Least: a read shows nothing older than the position."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ async def read(api: Api, path: str, position: str) -> Answer:
     return await api.send("GET", path, headers=[("if-position-at-least", position)])
 
 
-async def test_what_was_written_is_shown_and_the_answer_says_up_to_where(api: Api) -> None:
+async def test_a_read_shows_own_writes_and_names_its_position(api: Api) -> None:
     # I-37
     created = await api.post("/api/orders", {"type": "NORMAL"})
     position, order_id = created.headers["daybook-position"], created.json["order"]["id"]
@@ -33,8 +33,8 @@ async def test_what_was_written_is_shown_and_the_answer_says_up_to_where(api: Ap
         assert int(answer.headers["daybook-position"]) >= int(position)
 
 
-async def test_a_position_that_is_not_there_is_waited_for(api: Api, database: str) -> None:
-    """A writer elsewhere has drawn a position, and takes his time to commit."""
+async def test_a_read_waits_for_a_position_not_yet_visible(api: Api, database: str) -> None:
+    """Another writer has drawn a position and commits late."""
     order = await api.order()
     copy = """
     INSERT INTO stored_events (originator_id, originator_version, topic, state, command_id, actor,
@@ -55,7 +55,7 @@ async def test_a_position_that_is_not_there_is_waited_for(api: Api, database: st
     assert (await reading).status == 200
 
 
-async def test_who_waits_in_vain_is_told_and_keeps_no_connection(
+async def test_a_wait_without_success_ends_with_503_and_uses_no_connection(
     api: Api, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daybook.api.runtime.service.WAIT_SECONDS_MAX", 0.4)
@@ -78,11 +78,11 @@ async def test_a_position_far_beyond_the_log_is_not_reached(
 
 
 @pytest.mark.parametrize("position", ["", "-1", "1.5", "one", "9" * 19])
-async def test_what_is_no_position_is_refused(api: Api, position: str) -> None:
+async def test_an_invalid_position_is_refused(api: Api, position: str) -> None:
     assert (await read(api, "/api/orders", position)).problem == (400, "bad-position")
 
 
-async def test_without_a_key_nobody_waits(database: str) -> None:
+async def test_a_request_without_a_key_does_not_wait(database: str) -> None:
     async with open_counter_api(database, auth="keys") as api:
         admin = await holder(api, database, "admin")
         await open_restaurant(admin)
@@ -100,6 +100,6 @@ async def test_without_a_key_nobody_waits(database: str) -> None:
         assert time.monotonic() - began > 0.9
 
 
-async def test_before_the_first_event_everything_is_there(api: Api) -> None:
+async def test_position_zero_is_always_reached(api: Api) -> None:
     assert (await read(api, "/api/bots", "0")).status == 200
     assert read_position.AT_LEAST.get() is None

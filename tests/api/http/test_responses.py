@@ -1,4 +1,4 @@
-"""What every answer has, and what none tells: not even one that we did not mean to give."""
+"""Headers that every response has, and internals that none reveals."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ SECRET = re.compile(r"secret|digest|signature|password|kiosk_key|key_text")
 
 
 class Broken:
-    """A service in which everything fails, with a sentence that is for nobody's eyes."""
+    """A service in which every call fails with a secret message."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "key_cache":
@@ -46,7 +46,7 @@ def cells() -> Iterator[tuple[str, str]]:
 
 
 async def answered(api: Api, method: str, path: str) -> Answer:
-    """Whatever is raised afterwards is for the server's log."""
+    """The response; the exception raised after it is for the server's log."""
     sent: list[Message] = []
     body = b"" if method == "GET" else b'{"type": "NORMAL"}'
     scope = {
@@ -71,7 +71,7 @@ async def answered(api: Api, method: str, path: str) -> Answer:
     return Answer(sent)
 
 
-async def test_a_defect_tells_nobody_what_is_inside(
+async def test_an_internal_error_reveals_no_internals(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SEC-17
     monkeypatch.setattr(api.app, "service", Broken())
@@ -88,7 +88,7 @@ async def test_a_defect_tells_nobody_what_is_inside(
     assert defects > 20
 
 
-async def test_every_answer_is_neither_kept_nor_guessed_at(api: Api) -> None:  # SEC-18
+async def test_every_response_forbids_caching_and_sniffing(api: Api) -> None:  # SEC-18
     for method, path in cells():
         if path != STREAM:
             answer = await answered(api, method, path)
@@ -99,7 +99,7 @@ async def test_every_answer_is_neither_kept_nor_guessed_at(api: Api) -> None:  #
                 assert answer.headers["cache-control"] == "no-store", path
 
 
-async def test_no_answer_says_who_serves_it(live: Live) -> None:  # SEC-18
+async def test_no_response_names_the_server_software(live: Live) -> None:  # SEC-18
     for sent in (request("GET", "/health/live"), request("GET", "/nowhere"), b"nonsense\r\n\r\n"):
         heard = await live.exchange(sent)
         assert heard.status in (200, 400, 404)
@@ -108,7 +108,9 @@ async def test_no_answer_says_who_serves_it(live: Live) -> None:  # SEC-18
 
 
 @pytest.mark.parametrize("field", ["status", "id", "number", "owner", "botId", "completedAt"])
-async def test_what_is_ours_to_say_is_taken_from_nobody(api: Api, field: str) -> None:  # SEC-04
+async def test_server_owned_fields_are_not_accepted_from_clients(
+    api: Api, field: str
+) -> None:  # SEC-04
     answer = await api.post("/api/orders", {"type": "NORMAL", field: "x"})
     assert answer.problem == (422, "unknown-field")
 

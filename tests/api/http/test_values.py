@@ -1,4 +1,4 @@
-"""Bounds of values at every way in over HTTP: beyond them is 422, and no event."""
+"""Ranges of values in requests: beyond them is 422, and no event."""
 
 from hashlib import blake2s
 from typing import Any, get_type_hints
@@ -15,7 +15,7 @@ from tests.support.asgi_client import Api
 
 pytestmark = pytest.mark.anyio
 
-# The first two are beyond the calendar in UTC; the others are beyond the years that are stated.
+# The first two are beyond the calendar in UTC; the others beyond the documented years.
 BEYOND = [
     "0001-01-01T00:00:00+14:00",
     "9999-12-31T23:59:59-14:00",
@@ -112,8 +112,7 @@ async def test_a_pace_that_no_calendar_holds_is_the_last_instant(api: Api) -> No
 
 
 async def test_every_instant_of_a_request_is_within_its_years(api: Api) -> None:
-    """A body that takes an instant without looking at its year would be the next way to poison the
-    log."""
+    """A body that accepts an instant of any year would poison the log."""
     bodies = {
         kind.cls
         for route in api.app.routes

@@ -1,4 +1,4 @@
-"""A key that is bound to queues takes from, and puts into, no other, even if a route forgets."""
+"""A key restricted to queues cannot use others, even if a route omits the check."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -88,11 +88,11 @@ async def bound(database: str) -> AsyncIterator[Bound]:
         yield Bound(database, admin, worker, job, message)
 
 
-async def test_no_way_leads_into_or_out_of_another_queue(bound: Bound) -> None:
+async def test_no_endpoint_reads_or_writes_another_queue(bound: Bound) -> None:
     assert await bound.refusals() == []
 
 
-async def test_the_desk_refuses_what_a_route_has_forgotten(
+async def test_the_unit_of_work_refuses_a_queue_that_a_route_did_not_check(
     bound: Bound, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Caller, "must_reach", lambda *_: None)
@@ -110,7 +110,7 @@ async def test_nothing_is_accepted_for_later_either(
     assert (await bound.worker.post("/api/v1/push", {"items": items})).status == 202
 
 
-async def test_a_lease_of_another_queue_is_not_there(bound: Bound) -> None:
+async def test_a_lease_of_another_queue_is_not_found(bound: Bound) -> None:
     (theirs,) = (await bound.admin.get("/api/v1/pop/queue/other")).json["messages"]
     path = f"/api/v1/lease/{theirs['leaseId']}/extend"
     refused = await bound.worker.post(path, {"seconds": 3600})
@@ -122,7 +122,7 @@ async def test_a_lease_of_another_queue_is_not_there(bound: Bound) -> None:
     assert (await bound.worker.post(own, {"seconds": 3600})).status == 200
 
 
-async def test_whether_another_queue_is_full_is_not_told(database: str) -> None:
+async def test_the_depth_of_another_queue_is_not_revealed(database: str) -> None:
     async with open_api(database, auth="keys", queue_depth_max=1) as api:
         admin = await holder(api, database, "admin")
         worker = await holder(api, database, "worker", queues=("own",))

@@ -1,4 +1,4 @@
-"""Retrying and cancelling all jobs that fit a filter: page by page, each decided by itself."""
+"""Bulk retry and cancel: page by page, each job decided independently."""
 
 import asyncio
 from typing import Any
@@ -30,7 +30,7 @@ async def status_of(api: Api, job: dict[str, Any]) -> str:
     return status
 
 
-async def test_cancelling_takes_those_of_the_filter_and_no_other(api: Api) -> None:
+async def test_cancelling_takes_only_matching_jobs(api: Api) -> None:
     mails = await enqueue_many(api, 3)
     other = await enqueue(api, queue="invoices")
     subject = await enqueue(api, subject="guest-1")
@@ -82,7 +82,7 @@ async def test_cancelled_jobs_can_be_retried_too(api: Api) -> None:
     assert {await status_of(api, job) for job in jobs} == {"PENDING"}
 
 
-async def test_a_job_that_moved_on_meanwhile_is_left_alone_and_told(api: Api) -> None:
+async def test_a_job_with_another_status_is_skipped_and_reported(api: Api) -> None:
     waiting, taken = await enqueue_many(api, 2)
     (held,) = await claim(api)
     assert held["id"] == waiting["id"]
@@ -96,9 +96,7 @@ async def test_a_job_that_moved_on_meanwhile_is_left_alone_and_told(api: Api) ->
     assert cancelled.answer.status is JobStatus.CANCELLED
 
 
-async def test_of_two_who_cancel_at_once_each_job_is_cancelled_once(
-    api: Api, database: str
-) -> None:
+async def test_concurrent_bulk_cancels_cancel_each_job_once(api: Api, database: str) -> None:
     await enqueue_many(api, 40)
 
     told = await asyncio.gather(*(bulk(api, "cancel") for _ in range(5)))
@@ -131,7 +129,7 @@ async def test_the_same_key_gets_the_same_answer_and_has_one_effect(
         ("cancel", {"cursor": "x"}, (400, "bad-cursor")),
     ],
 )
-async def test_what_makes_no_sense_is_refused(
+async def test_an_invalid_body_is_refused(
     api: Api, verb: str, body: Any, problem: tuple[int, str]
 ) -> None:
     assert (await api.post(f"/api/jobs/{verb}", body)).problem == problem
@@ -198,7 +196,7 @@ async def test_only_the_jobs_of_the_filter_are_counted(api: Api) -> None:
     assert refused.json["count"] == 4
 
 
-async def test_a_refused_count_does_not_use_up_the_key_and_an_answer_is_told_again(
+async def test_a_refused_count_leaves_the_key_free_and_a_response_is_replayed(
     api: Api,
 ) -> None:
     await enqueue_many(api, 3)
@@ -215,7 +213,7 @@ async def test_a_refused_count_does_not_use_up_the_key_and_an_answer_is_told_aga
     assert await status_of(api, held) == "PROCESSING"
 
 
-async def test_a_count_of_many_is_told_as_at_least(
+async def test_a_large_count_is_reported_as_at_least(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daybook.api.jobs.bulk.COUNT_MAX", 4)

@@ -1,4 +1,4 @@
-"""Workers that wait for jobs get them at once, and heartbeats keep what they have."""
+"""Claims by long poll, and heartbeats that extend leases."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ async def waiting(api: Api, **body: Any) -> "asyncio.Task[list[dict[str, Any]]]"
     return task
 
 
-async def test_who_waits_gets_the_job_as_soon_as_it_is_there(api: Api) -> None:
+async def test_a_waiting_worker_gets_a_new_job_at_once(api: Api) -> None:
     # S4-14, D-66
     task = await waiting(api)
     began = time.monotonic()
@@ -29,14 +29,14 @@ async def test_who_waits_gets_the_job_as_soon_as_it_is_there(api: Api) -> None:
     assert time.monotonic() - began < 0.5
 
 
-async def test_who_waits_in_vain_gets_nothing_after_that_time(api: Api) -> None:
+async def test_a_long_poll_without_jobs_ends_empty_after_wait_seconds(api: Api) -> None:
     began = time.monotonic()
     assert await claim(api, waitSeconds=0.3) == []
     assert 0.3 <= time.monotonic() - began < 1.5
 
 
 @pytest.mark.parametrize("key", [None, "again"])
-async def test_what_is_claimed_for_who_has_hung_up_is_given_back_unless_it_can_ask_again(
+async def test_jobs_of_a_disconnected_client_are_released_unless_it_has_a_key(
     api: Api, key: str | None
 ) -> None:
     job = await create(api)
@@ -68,7 +68,7 @@ async def test_what_is_claimed_for_who_has_hung_up_is_given_back_unless_it_can_a
         assert standing["attempts"] == 0
 
 
-async def test_of_many_who_wait_one_job_goes_to_one(api: Api) -> None:
+async def test_of_many_waiting_workers_one_gets_the_job(api: Api) -> None:
     tasks = [await waiting(api) for _ in range(5)]
     await create(api)
     await asyncio.sleep(0.3)
@@ -78,7 +78,7 @@ async def test_of_many_who_wait_one_job_goes_to_one(api: Api) -> None:
     assert [len(jobs) for jobs in await asyncio.gather(*tasks)] == [1] * 5
 
 
-async def test_who_waits_is_woken_for_what_it_knows_only(api: Api) -> None:
+async def test_a_worker_is_woken_only_for_its_types(api: Api) -> None:
     task = await waiting(api, types=["known"])
     await create(api, type="other")
     await asyncio.sleep(0.2)
@@ -88,7 +88,7 @@ async def test_who_waits_is_woken_for_what_it_knows_only(api: Api) -> None:
     assert job["type"] == "known"
 
 
-async def test_who_waits_gets_a_job_when_its_time_has_come(api: Api) -> None:
+async def test_a_waiting_worker_gets_a_scheduled_job_when_it_is_due(api: Api) -> None:
     job = await create(api)
     ((held),) = await claim(api)
     await api.post(
@@ -101,7 +101,7 @@ async def test_who_waits_gets_a_job_when_its_time_has_come(api: Api) -> None:
     assert time.monotonic() - began < 0.6
 
 
-async def test_who_waits_at_a_paused_queue_is_served_when_it_is_resumed(api: Api) -> None:
+async def test_a_worker_waiting_at_a_paused_queue_gets_a_job_on_resume(api: Api) -> None:
     await api.ask("PUT", "/api/queues/email", {"paused": True})
     await create(api)
     task = await waiting(api)
@@ -110,7 +110,7 @@ async def test_who_waits_at_a_paused_queue_is_served_when_it_is_resumed(api: Api
     assert len(await task) == 1
 
 
-async def test_a_heartbeat_moves_the_end_of_the_lease_and_tells_what_is_lost(api: Api) -> None:
+async def test_a_heartbeat_extends_leases_and_reports_lost_claims(api: Api) -> None:
     # S1-04
     await create(api)
     ((job),) = await claim(api, leaseSeconds=1)
@@ -124,7 +124,7 @@ async def test_a_heartbeat_moves_the_end_of_the_lease_and_tells_what_is_lost(api
     assert both["lost"] == [job["id"]]
 
 
-async def test_who_hung_up_while_waiting_takes_no_job(api: Api) -> None:
+async def test_a_client_that_disconnected_while_waiting_claims_no_job(api: Api) -> None:
     body = b'{"queues":["email"],"workerId":"gone","waitSeconds":5}'
     hung_up = asyncio.Event()
     told: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: what is asked for, what comes back, and what bad input gets."""
+"""Job endpoints: requests, responses and refusals."""
 
 from typing import Any
 from uuid import UUID
@@ -45,7 +45,7 @@ async def test_a_job_is_created_with_all_its_members(api: Api) -> None:
     ] * 5
 
 
-async def test_what_is_left_out_has_a_default(api: Api) -> None:
+async def test_omitted_members_have_defaults(api: Api) -> None:
     job = await create(api)
     assert (job["payload"], job["priority"], job["attemptsMax"], job["leaseSeconds"]) == (
         None,
@@ -62,8 +62,8 @@ async def test_a_unique_key_answers_200_with_the_job_there_is(api: Api) -> None:
     assert first.json == second.json
 
 
-async def test_two_equal_jobs_are_two_unless_whoever_sends_them_says_otherwise(api: Api) -> None:
-    # S1-09, D-24: a key is the client's own, never made from what the job says.
+async def test_two_equal_jobs_are_two_without_a_unique_key(api: Api) -> None:
+    # S1-09, D-24: a unique key comes from the client, never from the payload.
     same = {"queue": "pay", "type": "charge", "payload": {"cents": 500}}
     one, other = [(await api.post("/api/jobs", same)).json["job"]["id"] for _ in range(2)]
     assert one != other
@@ -99,7 +99,7 @@ async def test_a_job_is_claimed_and_done(api: Api) -> None:
     assert done["finishedAt"] == done["updatedAt"]
 
 
-async def test_a_failure_is_told_with_the_time_of_the_next_attempt(api: Api) -> None:
+async def test_a_failure_returns_the_time_of_the_next_attempt(api: Api) -> None:
     # S4-20
     await create(api)
     ((job),) = await claim(api)
@@ -129,9 +129,7 @@ async def test_a_snooze_and_a_release_give_the_attempt_back(api: Api) -> None:
     assert (released["attempts"], released["interruptions"]) == (0, 1)
 
 
-async def test_a_claim_that_is_no_longer_held_is_refused_everywhere(
-    api: Api, database: str
-) -> None:
+async def test_a_lost_claim_is_refused_everywhere(api: Api, database: str) -> None:
     # D-21
     await create(api)
     ((job),) = await claim(api)
@@ -165,7 +163,7 @@ async def test_results_come_by_the_thousand_and_each_is_decided_by_itself(api: A
     assert dead["status"] == "DEAD"
 
 
-async def test_told_briefly_only_what_is_not_completed_is_named_by_its_place(api: Api) -> None:
+async def test_a_minimal_response_lists_only_incomplete_jobs_by_index(api: Api) -> None:
     for _ in range(4):
         await create(api)
     done, failed, again, lost = await claim(api, limit=4)
@@ -316,7 +314,7 @@ async def test_an_unknown_job_is_not_found(api: Api) -> None:
     assert (await api.post("/api/jobs/7/cancel")).problem == (400, "bad-id")
 
 
-async def test_what_belongs_together_can_be_found_together(api: Api, database: str) -> None:
+async def test_jobs_of_one_correlation_are_found_together(api: Api, database: str) -> None:
     # S1-26, D-76
     together = str(uuid7())
     body = {"queue": "email", "type": "send"}

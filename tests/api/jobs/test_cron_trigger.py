@@ -1,4 +1,4 @@
-"""The call that has jobs run: who may make it, and what it tells."""
+"""The cron trigger: authentication and response."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ SECRETS = {"cron_secret": SECRET, "cron_secret_next": NEXT}
 
 
 class Handy:
-    """Stands for a worker, and remembers what it was asked."""
+    """A fake worker that records its calls."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -54,7 +54,7 @@ async def enqueue(api: Api, count: int) -> None:
     assert (await api.post("/api/jobs", {"jobs": jobs})).status == 201
 
 
-async def test_without_a_worker_only_the_counts_are_told(database: str) -> None:
+async def test_without_a_worker_only_counts_are_returned(database: str) -> None:
     # S4-16, S4-21
     async with open_api(database, **SECRETS) as api:
         await enqueue(api, 4)
@@ -67,9 +67,7 @@ async def test_without_a_worker_only_the_counts_are_told(database: str) -> None:
     assert set(told) == {"ok", "processed", "remainingPending", "asOfUtc"}
 
 
-async def test_a_worker_is_asked_for_ten_jobs_or_as_many_as_are_wanted(
-    database: str, handy: Handy
-) -> None:
+async def test_a_worker_runs_ten_jobs_or_max_jobs(database: str, handy: Handy) -> None:
     # S4-16, S4-17
     async with open_api(database, **SECRETS, cron_worker="handy_jobs:worker") as api:
         usual = await api.post(WHERE, x_cron_secret=SECRET)
@@ -162,7 +160,7 @@ async def test_no_secret_and_two_of_them_are_refused(database: str) -> None:
 
 
 @pytest.mark.parametrize("secret", ["", SECRET])
-async def test_where_no_secret_is_set_nobody_is_let_in(api: Api, secret: str) -> None:
+async def test_without_a_secret_every_call_is_refused(api: Api, secret: str) -> None:
     assert (await api.post(WHERE, x_cron_secret=secret)).problem == (401, "unauthorized")
 
 
@@ -175,14 +173,14 @@ async def test_a_secret_in_the_address_is_refused(database: str) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 101, "10", None])
-async def test_only_so_many_jobs_can_be_asked_for(database: str, count: Any) -> None:
+async def test_max_jobs_is_limited(database: str, count: Any) -> None:
     async with open_api(database, **SECRETS) as api:
         answer = await api.post(WHERE, {"maxJobs": count}, x_cron_secret=SECRET)
     assert answer.problem == (422, "schema")
     assert rows(database, "SELECT count(*) FROM stored_events") == [(0,)]
 
 
-async def test_without_a_database_it_says_so(database: str) -> None:
+async def test_an_unreachable_database_gives_503(database: str) -> None:
     async with proxy_to(database) as proxy, open_api(proxy.conninfo, **SECRETS) as api:
         proxy.refusing = True
         proxy.drop_all()
@@ -200,14 +198,14 @@ def test_a_secret_that_can_be_guessed_or_not_be_sent_is_refused_at_the_start(sec
 
 @pytest.mark.usefixtures("handy")
 @pytest.mark.parametrize("place", ["handy", "no_such_module:worker", "handy_jobs:nobody"])
-def test_a_worker_that_is_not_there_is_refused_at_the_start(place: str) -> None:
+def test_an_unknown_worker_is_refused_at_startup(place: str) -> None:
     with pytest.raises(SetupError, match="DAYBOOK_CRON_WORKER="):
         cron_access(some_settings(cron_worker=place))
     with pytest.raises(SetupError, match="no method process"):
         cron_access(some_settings(cron_worker="handy_jobs:nothing"))
 
 
-def test_secrets_are_not_shown() -> None:
+def test_secrets_are_not_printed() -> None:
     names = {"CRON_SECRET": SECRET, "CRON_SECRET_NEXT": NEXT, "DAYBOOK_UPSTREAMS": "{}"}
     settings = load({"DAYBOOK_DATA_DIR": "/somewhere", **names}, {})
     shown = f"{settings!r} {cron_access(settings)!r}"

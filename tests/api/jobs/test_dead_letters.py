@@ -1,4 +1,4 @@
-"""Dead jobs over HTTP: they can be looked at, and started over, all at once or at a pace."""
+"""Dead letters: list, search and redrive, at once or at a rate."""
 
 import asyncio
 from datetime import datetime
@@ -107,7 +107,7 @@ async def test_a_redrive_starts_every_dead_job_over_and_no_other(api: Api) -> No
         ({}, [0, 1, 2, 3]),
     ],
 )
-async def test_a_filter_says_which_dead_jobs_are_meant(
+async def test_a_filter_selects_dead_jobs(
     api: Api, wanted: dict[str, str], places: list[int]
 ) -> None:
     made = [
@@ -162,7 +162,7 @@ async def test_with_a_rate_they_come_evenly_spaced_oldest_first(
     assert len(await claim(api, 1)) == 1
 
 
-async def test_what_takes_too_long_goes_on_with_the_next_request_at_the_same_pace(
+async def test_a_long_redrive_continues_with_the_next_request_at_the_same_rate(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", 2)
@@ -180,7 +180,7 @@ async def test_what_takes_too_long_goes_on_with_the_next_request_at_the_same_pac
     assert (times[-1] - times[0]).total_seconds() == pytest.approx(8.0, abs=0.0015)
 
 
-async def test_a_search_that_finds_little_goes_on_behind_what_it_has_seen(
+async def test_a_sparse_search_continues_after_the_scanned_jobs(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", 1)
@@ -250,7 +250,7 @@ async def cut_off_after(
         return await api.post("/api/dlq/redrive", {}, **headers)
 
 
-async def test_a_redrive_that_was_cut_off_tells_what_it_did_and_where_it_was(
+async def test_an_interrupted_redrive_reports_its_progress_and_cursor(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", 2)
@@ -317,7 +317,7 @@ async def test_a_cursor_of_another_redrive_is_refused(
         assert answer.problem == (400, "bad-cursor")
 
 
-async def test_a_dry_run_says_when_it_stopped_counting(
+async def test_a_dry_run_reports_when_it_stopped_counting(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daybook.api.jobs.redrive.COUNT_MAX", 2)
@@ -380,7 +380,7 @@ def one_more_dies_after(api: Api, count: Any) -> Any:
     return counted
 
 
-async def test_a_redrive_is_told_again_though_more_have_died_since(api: Api) -> None:
+async def test_a_redrive_is_replayed_though_more_jobs_died_since(api: Api) -> None:
     await bury(api, 2)
     headers = {"Idempotency-Key": "redrive-1"}
     told = await redrive(api, {"expectedCount": 2}, **headers)

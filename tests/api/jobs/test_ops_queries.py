@@ -1,4 +1,4 @@
-"""What the back office reads: who holds what, how fast queues move, errors of dead jobs."""
+"""Queries of the operations page: leases, rates, errors of dead jobs."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ from tests.support.asgi_client import Api
 pytestmark = pytest.mark.anyio
 
 
-async def test_who_holds_what_and_until_when_is_told_the_first_to_end_first(api: Api) -> None:
+async def test_leases_are_listed_by_expiry(api: Api) -> None:
     order, bot = await api.cooking()
     await enqueue(api, leaseSeconds=600)
     await enqueue(api, leaseSeconds=60)
@@ -34,7 +34,7 @@ async def test_who_holds_what_and_until_when_is_told_the_first_to_end_first(api:
     assert (told["heldCount"], told["holdersCount"]) == (3, 2)
 
 
-async def test_a_heartbeat_moves_what_is_told_of_a_lease(api: Api) -> None:
+async def test_a_heartbeat_changes_the_listed_lease(api: Api) -> None:
     # S1-42
     await enqueue(api, leaseSeconds=10)
     (job,) = await claim(api)
@@ -64,7 +64,7 @@ def summed(told: dict[str, Any], queue: str) -> tuple[int, ...]:
     return tuple(sum(one[name] for one in slices) for name in names)
 
 
-async def test_rates_count_what_came_and_went_in_each_queue(api: Api) -> None:
+async def test_rates_count_created_and_finished_jobs_of_each_queue(api: Api) -> None:
     await enqueue_many(api, 4)
     for job in await claim(api, 2):
         await complete(api, job)
@@ -89,7 +89,7 @@ async def test_rates_go_on_from_where_they_were(api: Api) -> None:
     assert second["since"] > first["since"]
 
 
-async def test_rates_look_at_no_more_than_the_end_of_the_log_and_say_since_when(
+async def test_rates_read_only_the_end_of_the_log_and_report_since(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     early = await enqueue_many(api, 20)
@@ -118,7 +118,7 @@ async def test_dead_jobs_are_found_by_a_text_in_their_error(api: Api) -> None:
     assert (await api.get(other)).problem == (400, "bad-cursor")
 
 
-async def test_a_search_among_many_looks_at_a_stretch_and_goes_on_behind_it(
+async def test_a_search_scans_a_limited_part_and_continues_after_it(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (rare,) = await bury(api, 1, "rare")
@@ -150,7 +150,7 @@ async def test_a_ticket_has_a_history_and_an_explanation(api: Api) -> None:
     assert (await api.get(f"/api/jobs/{first['id']}/explain")).status == 404
 
 
-async def test_an_explanation_follows_a_ticket_from_the_line_to_the_table(api: Api) -> None:
+async def test_an_explanation_follows_a_ticket_until_it_is_seated(api: Api) -> None:
     await open_restaurant(api)
     ticket = await join(api)
     path = f"/api/tickets/{ticket['id']}/explain"

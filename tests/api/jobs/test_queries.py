@@ -1,4 +1,4 @@
-"""Reading jobs and histories over HTTP: current, in order, and without any effect."""
+"""Job queries and histories: current, sorted, free of side effects."""
 
 import asyncio
 from typing import Any
@@ -55,7 +55,7 @@ async def test_failed_jobs_are_listed_newest_first_with_their_error(api: Api) ->
     assert all(job["finishedAt"] is not None for job in shown)
 
 
-async def test_all_jobs_of_a_subject_are_listed_with_what_became_of_them(api: Api) -> None:
+async def test_all_jobs_of_a_subject_are_listed_with_their_outcome(api: Api) -> None:
     # S4-40
     await enqueue(api, type="issue_invoice", subject="booking-7")
     (invoice,) = await claim(api)
@@ -89,7 +89,7 @@ async def test_a_retry_moves_a_cancelled_job_between_sections(api: Api) -> None:
     assert await listed(api, "?status=PENDING") == [retried]
 
 
-async def test_one_job_is_shown_as_the_list_shows_it(api: Api) -> None:
+async def test_one_job_equals_its_list_entry(api: Api) -> None:
     await enqueue_many(api, 4)
     first, second, third = await claim(api, 3)
     await complete(api, first, [1, 2])
@@ -153,7 +153,7 @@ async def test_a_cursor_of_another_list_is_refused(api: Api) -> None:
     assert (await api.get(f"/api/orders?cursor={cursor}")).problem == (400, "bad-cursor")
 
 
-async def test_the_history_of_a_job_is_every_event_with_who_and_why(api: Api) -> None:
+async def test_a_job_history_has_every_event_with_actor_and_reason(api: Api) -> None:
     # S4-40, D-76
     made = await enqueue(api, payload={"to": "a@b.c"}, subject="booking-7")
     (claimed,) = await claim(api)
@@ -205,7 +205,7 @@ async def test_a_long_history_is_read_page_by_page(api: Api) -> None:
 
 
 @pytest.mark.parametrize("kind", ["orders", "bots", "jobs"])
-async def test_what_never_was_has_no_history(api: Api, kind: str) -> None:
+async def test_an_unknown_id_has_no_history(api: Api, kind: str) -> None:
     others = {
         "orders": (await api.order())["id"],
         "bots": (await api.bot())["id"],
@@ -253,9 +253,7 @@ async def test_reading_changes_nothing(api: Api, database: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/api/jobs", "/api/jobs/{id}", "/api/jobs/{id}/history", "/api/dlq", "/api/queues"]
 )
-async def test_a_database_that_is_away_is_told_within_about_a_second(
-    database: str, path: str
-) -> None:
+async def test_an_unreachable_database_gives_503_within_a_second(database: str, path: str) -> None:
     async with proxy_to(database) as proxy, Service(proxy.conninfo, processors=()) as service:
         api, path = api_of(service), path.format(id=uuid7())
         await api.get(path)

@@ -1,5 +1,4 @@
-"""Queues over HTTP: what was decided about them, and how many of their jobs wait, run and are
-dead."""
+"""Queue endpoints: configuration and job counts."""
 
 import asyncio
 from typing import Any
@@ -43,7 +42,7 @@ async def test_every_queue_that_is_set_up_or_ever_had_a_job_is_listed_by_name(ap
     assert counts(found["email"]) == (1, 0, 0, 0)
 
 
-async def test_a_queue_shows_what_was_decided_about_it(api: Api) -> None:
+async def test_a_queue_returns_its_configuration(api: Api) -> None:
     limits = {
         "concurrency": 5,
         "rate": {"count": 10, "seconds": 1.5},
@@ -61,7 +60,7 @@ async def test_a_queue_shows_what_was_decided_about_it(api: Api) -> None:
     assert other["perSubject"] == {"concurrency": None, "rate": None}
 
 
-async def test_what_waits_runs_and_is_dead_is_counted_at_once(api: Api) -> None:
+async def test_pending_processing_and_dead_jobs_are_counted_at_once(api: Api) -> None:
     await bury(api, 2)
     await bury(api, 1, type="other")
     await enqueue_many(api, 4)
@@ -77,7 +76,7 @@ async def test_what_waits_runs_and_is_dead_is_counted_at_once(api: Api) -> None:
     assert found["email"]["atLeast"] == []
 
 
-async def test_a_queue_says_since_when_its_oldest_job_could_have_been_taken(api: Api) -> None:
+async def test_a_queue_returns_when_its_oldest_job_became_ready(api: Api) -> None:
     await enqueue(api, runAt="2100-01-01T00:00:00Z")
     assert (await queues(api))["email"]["oldestPendingAt"] is None
     first = await enqueue(api, priority=9)
@@ -88,7 +87,7 @@ async def test_a_queue_says_since_when_its_oldest_job_could_have_been_taken(api:
     assert (await queues(api))["email"]["oldestPendingAt"] == "2020-01-01T00:00:00.000Z"
 
 
-async def test_counting_stops_at_a_limit_and_says_so(
+async def test_counting_stops_at_a_limit_and_reports_it(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daybook.api.jobs.queue_queries.COUNT_MAX", 3)
@@ -101,7 +100,7 @@ async def test_counting_stops_at_a_limit_and_says_so(
     assert found["atLeast"] == ["pending"]
 
 
-async def test_one_queue_is_shown_as_the_list_shows_it(api: Api) -> None:
+async def test_one_queue_equals_its_list_entry(api: Api) -> None:
     await enqueue(api)
     await api.ask("PUT", "/api/queues/calm", {"concurrency": 1})
 
@@ -109,13 +108,13 @@ async def test_one_queue_is_shown_as_the_list_shows_it(api: Api) -> None:
         assert (await api.get(f"/api/queues/{name}")).json == {"queue": queue}
 
 
-async def test_a_queue_that_nobody_knows_is_not_found(api: Api) -> None:
+async def test_an_unknown_queue_is_not_found(api: Api) -> None:
     await enqueue(api)
     assert (await api.get("/api/queues/none")).problem == (404, "not-found")
     assert (await api.get("/api/queues/a%20b")).problem == (400, "bad-name")
     assert (await api.get(f"/api/queues/{'q' * 101}")).problem == (400, "bad-name")
 
 
-async def test_a_look_at_the_queues_takes_no_parameters(api: Api) -> None:
+async def test_listing_queues_takes_no_other_parameters(api: Api) -> None:
     for path in ("/api/queues", "/api/queues/email"):
         assert (await api.get(f"{path}?limit=1")).problem == (400, "unknown-parameter")

@@ -1,4 +1,4 @@
-"""Jobs are encoded by the places of their members, which must be those of the names."""
+"""Jobs are encoded by position; the order of values must match the names."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -80,7 +80,7 @@ def test_every_member_has_the_value_of_its_name() -> None:
     assert [*TOLD] == [*JobJSON.__annotations__]
 
 
-def test_it_can_stand_in_an_answer() -> None:
+def test_an_encoded_job_can_be_embedded() -> None:
     assert orjson.loads(orjson.dumps({"jobs": [job_json(JOB)] * 2})) == {"jobs": [TOLD, TOLD]}
 
 
@@ -104,10 +104,10 @@ USUAL = Job(
 
 
 @pytest.mark.parametrize("job", [replace(JOB, run_at=None, finished_at=None), USUAL])
-def test_told_briefly_a_client_reads_the_same_of_what_a_worker_takes(job: Job) -> None:
+def test_a_client_reads_the_same_job_from_a_minimal_response(job: Job) -> None:
     job = replace(job, result=Raw(b"null"))
-    # What the client knows of it, however it was told.
-    told = {*ClaimedJob.__struct_fields__, "effect_key"} - {"sent_effect_key", "lost"}
+    # The client sees the same job in both forms.
+    told = {*ClaimedJob.__struct_fields__, "effect_key"} - {"told_effect_key", "lost"}
     briefly = orjson.dumps({"jobs": brief_jobs([job])})
     at_length = orjson.dumps({"jobs": [job_json(job)]})
     read, expected = (
@@ -118,7 +118,7 @@ def test_told_briefly_a_client_reads_the_same_of_what_a_worker_takes(job: Job) -
     assert read == expected
 
 
-def test_of_a_usual_job_what_is_usual_is_not_told() -> None:
+def test_default_members_of_a_job_are_omitted() -> None:
     (told,) = orjson.loads(orjson.dumps(brief_jobs([USUAL])))
     assert (
         not {"priority", "subject", "attemptsMax", "leaseSeconds", "life", "effectKey"}

@@ -1,4 +1,4 @@
-"""An auditor reads everything but guests' names and numbers, on every route there is."""
+"""An auditor reads everything but guests' names and numbers, on every route."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 NAME = "Zoë Canary-Nightingale"
 NUMBER = "+491739876543"
-# As JSON may write it, and parts of it by which a person could still be known.
+# As JSON may write it, and parts of it that would still identify a person.
 CANARIES = [
     text.encode()
     for text in ("Canary-Nightingale", "Zoë", r"Zo\u00eb", "1739876543", "173 9876543")
@@ -39,7 +39,7 @@ class House(Struct):
 
 @pytest.fixture
 async def house(database: str) -> AsyncIterator[House]:
-    """Guests of every standing, under a name and a number that occur nowhere else."""
+    """Guests in every status, with a name and a number that occur nowhere else."""
     async with open_counter_api(database, auth="keys", tickets_per_mobile_max=1000) as api:
         admin = await holder(api, database, "admin")
         staff = await holder(api, database, "staff")
@@ -66,7 +66,7 @@ def shows(body: bytes) -> list[bytes]:
 
 
 async def read_for_a_moment(holder: Holder, path: str) -> bytes:
-    """The first part of an answer that may have no end."""
+    """The first part of a response that may not end."""
     sent: list[bytes] = []
 
     async def receive() -> Message:
@@ -94,7 +94,7 @@ async def read_for_a_moment(holder: Holder, path: str) -> bytes:
 
 
 def paths(house: House, path: str) -> list[str]:
-    """The route about every thing that it can be about, and as it was before."""
+    """The route for each resource, now and as of the past."""
     for place in ("{slug}", "{name}", "{queue}"):
         path = path.replace(place, house.places[place])
     ids = [one["id"] for one in house.tickets] if "ticket" in path else [house.places["{id}"]]

@@ -1,4 +1,4 @@
-"""Keys at the door: what is let in, what is not, and how soon a change is heard of."""
+"""API keys: authentication, and how soon changes take effect."""
 
 import asyncio
 import re
@@ -34,7 +34,7 @@ WHERE = "/api/me"
 
 @pytest.fixture
 async def shut(database: str) -> AsyncIterator[Api]:
-    """The application, which lets in nobody without a key."""
+    """The application with authentication."""
     async with open_api(database, auth="keys") as api:
         yield api
 
@@ -43,7 +43,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-async def test_a_key_is_let_in_and_told_what_it_is_good_for(shut: Api, database: str) -> None:
+async def test_a_valid_key_is_accepted_and_shown_its_scopes(shut: Api, database: str) -> None:
     client = await holder(shut, database, "client:vip", restaurant="harbour")
     told = (await client.get(WHERE)).json
     assert told == {
@@ -54,7 +54,7 @@ async def test_a_key_is_let_in_and_told_what_it_is_good_for(shut: Api, database:
     }
 
 
-async def test_whatever_is_no_good_key_gets_the_same_answer(shut: Api, database: str) -> None:
+async def test_every_invalid_key_gets_the_same_response(shut: Api, database: str) -> None:
     # SEC-02
     good = await issue(database, "staff")
     ended = await issue(database, "staff")
@@ -101,8 +101,7 @@ async def test_a_bot_does_not_restore_what_staff_deleted(shut: Api, database: st
 async def test_an_unknown_key_takes_as_long_to_refuse_as_a_wrong_secret(
     shut: Api, database: str
 ) -> None:
-    """SEC-02. In turns, and now one, now the other first, so that what else this machine does
-    hits both; of what each took, what it takes undisturbed."""
+    """SEC-02. Both kinds alternate, so that other load hits both; the fastest are compared."""
     good = await issue(database, "staff")
     await refresh(shut)
     key_cache = shut.service.key_cache
@@ -121,7 +120,7 @@ async def test_an_unknown_key_takes_as_long_to_refuse_as_a_wrong_secret(
     assert undisturbed["wrong"] / undisturbed["unknown"] == pytest.approx(1, abs=0.05)
 
 
-async def test_a_revoked_key_opens_nothing_within_a_second_in_any_process(database: str) -> None:
+async def test_a_revoked_key_is_rejected_by_all_processes_within_a_second(database: str) -> None:
     # SEC-05
     async with (
         open_api(database, auth="keys") as here,
@@ -159,7 +158,7 @@ async def test_a_rotated_key_has_two_secrets_for_a_while_and_stays_who_it_is(
     newest = Holder(shut, await rotate(database, new.key, overlap_seconds=100))
     await rotate(database, newest.key, overlap_seconds=100)
     await refresh(shut)
-    # Of three secrets the oldest has ended, whatever was promised to it.
+    # Of three secrets the oldest has ended before its time.
     assert [(await one.get(WHERE)).status for one in (new, newest)] == [401, 200]
 
 
@@ -253,9 +252,7 @@ async def _stream(staff: Holder) -> list[Message]:
     return sent
 
 
-async def test_who_waits_for_jobs_gets_none_once_the_key_is_revoked(
-    shut: Api, database: str
-) -> None:
+async def test_a_long_poll_gets_no_jobs_once_its_key_is_revoked(shut: Api, database: str) -> None:
     worker = await holder(shut, database, "worker", queues=("email",))
     admin = await holder(shut, database, "admin")
     wish = {"queues": ["email"], "workerId": "w", "waitSeconds": 20}
@@ -280,10 +277,10 @@ WAITS = {
 
 @pytest.mark.parametrize("way", WAITS)
 @pytest.mark.parametrize("ending", ["revoked", "expired"])
-async def test_who_waits_is_sent_away_once_the_key_is_good_no_longer(
+async def test_a_long_poll_ends_with_401_once_its_key_is_invalid(
     shut: Api, database: str, monkeypatch: pytest.MonkeyPatch, way: str, ending: str
 ) -> None:
-    # SEC-05, SEC-21: also when nothing happens that would wake anybody.
+    # SEC-05, SEC-21: also when no commit wakes the request.
     admin = await holder(shut, database, "admin")
     monkeypatch.setattr(LoadShedder, "decide_push", lambda _: Decision.QUEUE)
     pushed = await admin.post("/api/v1/push", {"items": [{"queue": "q", "payload": 1}]})
@@ -308,7 +305,7 @@ async def test_who_waits_is_sent_away_once_the_key_is_good_no_longer(
     assert time.monotonic() - began < 1.0
 
 
-async def test_a_key_with_several_scopes_acts_by_the_one_that_lets_it_in(
+async def test_a_key_with_several_scopes_acts_under_the_one_that_the_route_needs(
     shut: Api, database: str
 ) -> None:
     both = await holder(shut, database, "worker", "staff", queues=("email",))
@@ -322,7 +319,7 @@ async def test_a_key_with_several_scopes_acts_by_the_one_that_lets_it_in(
     }
 
 
-async def test_the_secret_before_is_no_longer_good_than_the_key(shut: Api, database: str) -> None:
+async def test_the_previous_secret_does_not_outlive_the_key(shut: Api, database: str) -> None:
     key = await issue(database, "admin", expires_at=datetime.now(UTC) + timedelta(seconds=2))
     await rotate(database, key, overlap_seconds=3600)
     await refresh(shut)
@@ -331,7 +328,7 @@ async def test_the_secret_before_is_no_longer_good_than_the_key(shut: Api, datab
     assert (await Holder(shut, key).get("/api/me")).problem == (401, "unauthorized")
 
 
-async def test_keys_in_a_cookie_that_are_no_good_are_counted_too(database: str) -> None:  # SEC-09
+async def test_invalid_keys_in_cookies_are_counted_too(database: str) -> None:  # SEC-09
     async with open_api(database, auth="keys", failed_keys_per_address_max=2) as api:
         inner = api.app
 
@@ -341,19 +338,19 @@ async def test_keys_in_a_cookie_that_are_no_good_are_counted_too(database: str) 
         api.app = from_an_address  # type: ignore[assignment]  # an ASGI app, like the other
         told = [(await api.ask("GET", "/api/me", cookie="daybook_key=x")).status for _ in range(4)]
         assert told == [401, 401, 429, 429]
-        # The process refuses that address itself from then on, without the database.
+        # From then on the process rejects that address without the database.
         inner.authenticator.failed_keys._write_unlogged = None  # type: ignore[attr-defined]  # ours
         again = await api.ask("GET", "/api/me", cookie="daybook_key=x")
         assert again.problem == (429, "rate-limited")
         assert 0 < int(again.headers["retry-after"]) <= 60
-        # A request without a key is no guess.
+        # A request without a key does not count as a failed one.
         assert (await api.get("/api/me")).status == 401
 
 
-async def test_without_the_database_nobody_is_let_in_for_long(
+async def test_without_the_database_all_requests_are_rejected_after_the_staleness_limit(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who cannot hear of a revocation does not act as if there were none."""
+    """A process that cannot learn of revocations must not act as if there were none."""
     monkeypatch.setattr("daybook.api.keys.key_cache.STALE_SECONDS_MAX", STALE_SECONDS_MAX / 5)
     key = await issue(database, "staff")
     async with proxy_to(database) as proxy, ApiKeyCache(proxy.conninfo) as key_cache:
@@ -370,7 +367,7 @@ async def test_without_the_database_nobody_is_let_in_for_long(
         assert refused is not None
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert authenticator.check(scope, PUBLIC.value) is None
-        # A key that is not known may be one that was made since.
+        # An unknown key may have been created since the last refresh.
         other = {**scope, "headers": [(b"authorization", b"Bearer another")]}
         unsure = authenticator.check(other, ANY_KEY.value)
         assert unsure is not None
@@ -383,14 +380,14 @@ async def test_without_the_database_nobody_is_let_in_for_long(
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
-def test_no_bytes_are_taken_for_a_key_that_are_none(text: bytes) -> None:
+def test_arbitrary_bytes_are_not_parsed_as_a_key(text: bytes) -> None:
     read = read_key_text(text)
     assert read is None or read.write().encode() == text
 
 
 @settings(deadline=None)
 @given(st.sampled_from(["client", "client:vip", "bot"]), st.integers(0, 90), st.integers(1, 255))
-def test_a_key_with_one_character_changed_is_none(scope: str, place: int, change: int) -> None:
+def test_a_key_with_one_changed_character_is_invalid(scope: str, place: int, change: int) -> None:
     key = new_key_text(scope, new_name()).write().encode()
     place %= len(key)
     garbled = key[:place] + bytes([key[place] ^ change]) + key[place + 1 :]
@@ -404,9 +401,8 @@ def test_scanners_find_keys_by_their_pattern() -> None:  # SEC-24
     assert key not in repr(read_key_text(key.encode()))
 
 
-async def test_a_decision_that_is_committed_late_is_heard_of_all_the_same(database: str) -> None:
-    """What was decided long before it was committed is older than what was read since: the sum of
-    the versions tells that it is missing."""
+async def test_a_key_change_committed_late_is_still_noticed(database: str) -> None:
+    """Its timestamp is older than the last one read: only the sum of versions reveals it."""
     early, late = await issue(database, "staff"), await issue(database, "staff")
     age = (
         "UPDATE daybook.keys SET updated_at = updated_at - interval '1 hour' WHERE name = %(name)s"
@@ -426,10 +422,10 @@ async def test_a_decision_that_is_committed_late_is_heard_of_all_the_same(databa
                 assert key_cache.caller(key.encode(), ANY_KEY.value) is not None
 
 
-async def test_keys_that_take_long_to_read_are_read_all_the_same(
+async def test_keys_that_take_long_to_read_are_still_read(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow answer is not a connection that hangs: cut off each time, it would never come."""
+    """A slow response is not a hanging connection: cut off each time, it would never arrive."""
     async with ApiKeyCache(database) as key_cache:
 
         async def slowly(*given: Any) -> Any:
@@ -443,9 +439,9 @@ async def test_keys_that_take_long_to_read_are_read_all_the_same(
                 await asyncio.sleep(0.05)
 
 
-async def test_after_a_failover_keys_are_read_anew_whatever_their_sum(database: str) -> None:
-    """One change was lost with the old primary and another was made on the new one: the sum of the
-    versions is the same as before."""
+async def test_after_a_failover_all_keys_are_read_again(database: str) -> None:
+    """One change was lost with the old primary and another made on the new one: the sum of versions
+    is the same as before."""
     lost, revoked = await issue(database, "staff"), await issue(database, "staff")
     change = (
         "UPDATE daybook.keys SET version = %(version)s, revoked_at = %(revoked_at)s,"

@@ -1,4 +1,4 @@
-"""Queues that may be so deep and no deeper."""
+"""The depth limit of queues."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -52,7 +52,7 @@ async def test_a_full_queue_takes_no_more_until_there_is_room(api: Api, database
     assert (await push(api)).status == 201
 
 
-async def test_what_was_let_in_is_answered_again_however_full_its_queue_is_now(api: Api) -> None:
+async def test_a_retry_is_answered_even_if_its_queue_is_full(api: Api) -> None:
     job = {"queue": "email", "type": "send"}
     first = await api.post("/api/jobs", job, idempotency_key="k")
     await create(api, DEPTH_MAX - 1)
@@ -65,25 +65,25 @@ async def test_what_was_let_in_is_answered_again_however_full_its_queue_is_now(a
     assert other.problem == (429, "queue-full")
 
 
-async def test_of_those_who_come_at_once_so_many_are_let_in(api: Api) -> None:
+async def test_concurrent_requests_fill_a_queue_exactly_to_its_limit(api: Api) -> None:
     answers = await asyncio.gather(*(create(api) for _ in range(5 * DEPTH_MAX)))
 
     statuses = [int(answer.status) for answer in answers]
     assert (statuses.count(201), statuses.count(429)) == (DEPTH_MAX, 4 * DEPTH_MAX)
 
 
-async def test_what_would_go_beyond_is_refused_as_a_whole(api: Api) -> None:
+async def test_a_batch_beyond_the_limit_is_refused_as_a_whole(api: Api) -> None:
     assert (await create(api, DEPTH_MAX + 1)).problem == (429, "queue-full")
     assert (await create(api, DEPTH_MAX)).status == 201
 
 
-async def test_a_full_queue_keeps_nobody_from_another(api: Api) -> None:
+async def test_a_full_queue_does_not_block_other_queues(api: Api) -> None:
     await create(api, DEPTH_MAX)
 
     assert (await create(api, queue="invoices")).status == 201
 
 
-async def test_what_waits_for_its_time_or_its_turn_takes_room_too(api: Api) -> None:
+async def test_scheduled_and_blocked_jobs_count_towards_the_depth(api: Api) -> None:
     await create(api, runAt=LATER)
     await create(api, DEPTH_MAX - 1, partition="a")
     await asyncio.sleep(CACHE_SECONDS)
@@ -91,7 +91,7 @@ async def test_what_waits_for_its_time_or_its_turn_takes_room_too(api: Api) -> N
     assert (await create(api)).problem == (429, "queue-full")
 
 
-async def test_what_follows_from_work_that_is_done_goes_in_all_the_same(api: Api) -> None:
+async def test_follow_ups_enter_a_full_queue(api: Api) -> None:
     await create(api, DEPTH_MAX)
 
     assert (await complete_one(api, then=2)).status == 200
@@ -100,7 +100,7 @@ async def test_what_follows_from_work_that_is_done_goes_in_all_the_same(api: Api
     assert queue["pending"] == DEPTH_MAX + 1
 
 
-async def test_a_service_sees_what_another_let_in(api: Api, database: str) -> None:
+async def test_jobs_admitted_by_another_service_count(api: Api, database: str) -> None:
     async with open_api(database, queue_depth_max=DEPTH_MAX) as other:
         assert (await create(other, DEPTH_MAX)).status == 201
 

@@ -1,4 +1,4 @@
-"""Limits for guests, over HTTP: who is let in, who is not and until when, and what it costs."""
+"""Rate limits for guests over HTTP: decisions, headers, refunds and outages."""
 
 import asyncio
 import re
@@ -55,7 +55,7 @@ def tickets_count(database: str) -> int:
 
 
 def policies(header: str) -> dict[str, dict[str, int]]:
-    """The fields of the draft: names in quotes, each with its parameters."""
+    """The fields of the RateLimit draft: quoted names with parameters."""
     found = re.findall(r'"([^"]+)"((?:;\w+=\d+)+)', header)
     assert ", ".join(f'"{name}"{rest}' for name, rest in found) == header
     return {
@@ -97,7 +97,7 @@ async def test_the_twenty_first_request_of_an_address_in_a_minute_is_refused(
     assert tickets_count(database) == 20
 
 
-async def test_headers_tell_what_is_left_and_how_long_to_wait(api: Api) -> None:
+async def test_headers_state_the_remaining_quota_and_the_wait(api: Api) -> None:
     # SEC-16
     first, _, third, refused = [await join(api, 1) for _ in range(4)]
 
@@ -114,7 +114,7 @@ async def test_headers_tell_what_is_left_and_how_long_to_wait(api: Api) -> None:
     assert left[2]["per-phone"]["t"] == int(refused.headers["retry-after"])
 
 
-def test_who_is_refused_by_two_limits_hears_of_the_last_that_opens() -> None:  # SEC-16
+def test_a_request_refused_by_two_limits_gets_the_longer_wait() -> None:  # SEC-16
     asked = [LimitRequest(Limit("soon", 3, 60), "a"), LimitRequest(Limit("late", 3, 3600), "b")]
     noted: Any = {"is_admitted": False, "noted_at": datetime(2026, 1, 1, tzinfo=UTC)}
     for order in ((0, 1), (1, 0)):
@@ -125,7 +125,7 @@ def test_who_is_refused_by_two_limits_hears_of_the_last_that_opens() -> None:  #
         refused = decision_of(asked, [standings[place] for place in order])
         assert (refused.limit, refused.retry_after_seconds) == ("late", 1801)
         assert refused.headers["Retry-After"] == "1801"
-    # A limit with room has no say, however long it is until it has more.
+    # A limit with room does not extend the wait.
     standings = [
         LimitState(name="soon", has_room=False, remaining=0, seconds=0.2, **noted),
         LimitState(name="late", has_room=True, remaining=1, seconds=1800.5, **noted),
@@ -135,7 +135,7 @@ def test_who_is_refused_by_two_limits_hears_of_the_last_that_opens() -> None:  #
 
 
 async def test_sending_the_same_join_again_is_free(api: Api, database: str) -> None:
-    """S2-39, D-39: the retries of one form are one ticket, and no reason to refuse the next."""
+    """S2-39, D-39: the retries of one form are one ticket, and do not count towards the limit."""
     first = await join(api, 1, idempotency_key="form-1")
     again = [await join(api, 1, idempotency_key="form-1") for _ in range(30)]
 
@@ -164,7 +164,7 @@ async def test_a_kiosks_guests_are_limited_by_their_mobiles_alone(database: str)
         more = [await join(api, 0, daybook_kiosk_key=KIOSK) for _ in range(3)]
         assert [answer.status for answer in more] == [201, 201, 429]
 
-        # What kiosks did is not charged to the address; a wrong key opens nothing.
+        # Kiosk requests are not charged to the address; a wrong key is not exempt.
         wrong = [await join(api, 100 + n, daybook_kiosk_key=KIOSK + "x") for n in range(21)]
         assert [answer.status for answer in wrong] == [201] * 20 + [429]
 
@@ -175,7 +175,7 @@ async def test_without_kiosks_no_key_opens_anything(api: Api) -> None:
     assert told[20].status == 429
 
 
-async def test_what_a_client_says_about_its_address_changes_nothing(api: Api) -> None:
+async def test_a_client_cannot_choose_its_address(api: Api) -> None:
     # SEC-16, BAD_INPUT 68
     told = [
         await join(
@@ -224,7 +224,7 @@ async def test_two_instances_share_the_limits_and_a_restart_forgets_none(databas
         assert (await join(restarted, 1)).status == 429
 
 
-async def test_of_a_hundred_joins_at_once_through_two_instances_the_limit_is_let_in(
+async def test_a_hundred_concurrent_joins_through_two_instances_meet_the_limit_exactly(
     database: str,
 ) -> None:
     settings = {"requests_per_address_max": 1000}
@@ -266,7 +266,7 @@ async def test_restaurants_and_routes_are_limited_each_by_itself(api: Api) -> No
     assert await ask(uuid4(), "another route")
 
 
-# As PostgreSQL says it when the disk is full, for as long as the trigger is there.
+# Raises PostgreSQL's disk-full error while the trigger exists.
 REFUSE_EVENTS = """
 CREATE FUNCTION refuse_events() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN RAISE EXCEPTION 'no space left' USING ERRCODE = 'disk_full'; END $$;
@@ -277,7 +277,7 @@ TAKE_EVENTS = "DROP FUNCTION refuse_events CASCADE"
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_what_is_answered_with_503_uses_up_nothing(own_database: str, keyed: bool) -> None:
+async def test_a_request_answered_with_503_is_not_charged(own_database: str, keyed: bool) -> None:
     async with counter(own_database, requests_per_address_max=6) as api:
         rows(own_database, REFUSE_EVENTS)
         for number in range(6):
@@ -287,12 +287,12 @@ async def test_what_is_answered_with_503_uses_up_nothing(own_database: str, keye
         rows(own_database, TAKE_EVENTS)
         told = [(await join(api, 1)).status for _ in range(4)]
         assert told == [201, 201, 201, 429]
-        # Nor of the address: three more of six may come from there.
+        # Nor to the address: three more of six may come from there.
         assert [(await join(api, 2)).status for _ in range(3)] == [201] * 3
         assert (await join(api, 3)).status == 429
 
 
-async def test_what_cannot_be_given_back_at_once_is_given_back_later(
+async def test_a_refund_is_retried_until_the_database_is_back(
     own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with counter(own_database) as api:
@@ -316,11 +316,11 @@ async def test_what_cannot_be_given_back_at_once_is_given_back_later(
         assert (await join(api, 1)).status == 201
 
 
-async def test_a_request_that_is_sent_again_under_its_key_uses_up_nothing_more(
+async def test_a_retry_under_its_idempotency_key_is_not_charged_again(
     own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(*_: Any, **__: Any) -> None:
-        """As when the process ended before it could."""
+        """As if the process had ended before."""
 
     monkeypatch.setattr("daybook.api.limits.refunds.give_back", never)
     async with counter(own_database) as api:
@@ -332,7 +332,9 @@ async def test_a_request_that_is_sent_again_under_its_key_uses_up_nothing_more(
         assert told == [201, 201, 201, 429]
 
 
-async def test_twins_through_two_instances_use_up_one(database: str) -> None:  # I-31
+async def test_the_same_request_through_two_instances_is_charged_once(
+    database: str,
+) -> None:  # I-31
     async with counter(database) as one, open_api(database) as other:
         twins = [join(api, 1, idempotency_key="form") for api in (one, other) * 3]
         answers = await asyncio.gather(*twins)
@@ -342,7 +344,7 @@ async def test_twins_through_two_instances_use_up_one(database: str) -> None:  #
     assert told == [201, 201, 429]
 
 
-async def test_who_is_refused_by_a_rule_has_taken_no_ticket(api: Api, database: str) -> None:
+async def test_a_refused_join_is_not_charged_as_a_ticket(api: Api, database: str) -> None:
     nowhere = "/api/restaurants/nowhere/tickets"
     for _ in range(4):
         assert (await api.post(nowhere, party(1))).problem == (404, "not-found")
@@ -350,7 +352,7 @@ async def test_who_is_refused_by_a_rule_has_taken_no_ticket(api: Api, database: 
     assert rows(database, charged) == [("per-address", 4)]
 
 
-async def test_with_the_database_away_nobody_is_let_in(database: str) -> None:
+async def test_without_the_database_no_request_passes(database: str) -> None:
     # S2-31, D-38
     async with proxy_to(database) as proxy, counter(proxy.conninfo) as api:
         assert (await join(api, 1)).status == 201
@@ -381,7 +383,7 @@ async def test_a_limiter_without_its_database_raises_and_does_not_guess() -> Non
             )
 
 
-async def test_what_limits_keep_leads_to_nobody(api: Api, database: str) -> None:
+async def test_stored_limits_identify_no_person(api: Api, database: str) -> None:
     # D-36
     guest = guest_details("Ada", "+491701111111")
     await api.post(JOIN, {"name": guest.name, "mobileNumber": guest.mobile_number, "partySize": 1})
@@ -391,7 +393,9 @@ async def test_what_limits_keep_leads_to_nobody(api: Api, database: str) -> None
     assert not any("1701111111" in key or "127.0.0.1" in key for _, key in kept)
 
 
-async def test_a_hit_is_told_and_counted(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rate_limit_hit_is_logged_and_counted(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
     # S2-44, S2-47
     before = read_count("daybook_rate_limit_hits", limit="per-phone")
     for _ in range(4):
@@ -404,7 +408,7 @@ async def test_a_hit_is_told_and_counted(api: Api, caplog: pytest.LogCaptureFixt
     assert read_count("daybook_rate_limit_hits", limit="per-phone") == before + 1
 
 
-async def test_the_service_forgets_what_no_limit_looks_at_any_more(database: str) -> None:
+async def test_the_service_deletes_expired_limit_windows(database: str) -> None:
     # S2-33
     async with Service(database, guest_key=GUEST_KEY, read_models=()) as service:
         api = Api(App(service, some_settings()), service)

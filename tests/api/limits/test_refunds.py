@@ -1,4 +1,4 @@
-"""Admissions that wait to be given back: which are dropped when too many wait."""
+"""Refunds that wait for the database: the oldest are dropped when too many wait."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ def make_charge(number: int) -> Charge:
 
 
 class Database:
-    """Is away for the first attempt, which is held open while further charges arrive."""
+    """Unavailable for the first attempt, which stays open while further charges arrive."""
 
     def __init__(self) -> None:
         self.is_away = True
@@ -45,14 +45,14 @@ def _few_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("arrived_count", [2, WAITING_MAX, WAITING_MAX + 1, WAITING_MAX + 4])
-async def test_the_charges_that_waited_longest_are_dropped(
+async def test_the_oldest_waiting_charges_are_dropped(
     arrived_count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     database = Database()
     waiting = Refunds(database.note)
     waiting.give_back_later(make_charge(1))
     await database.asked.wait()
-    # The first is under way, the others arrive behind it; then the attempt fails.
+    # The first attempt runs while the others arrive; then it fails.
     for number in range(2, arrived_count + 1):
         waiting.give_back_later(make_charge(number))
     database.answers.set()

@@ -1,4 +1,4 @@
-"""The whole log over HTTP: every settled event once, in order, however it is asked for."""
+"""The log over HTTP: every event up to the horizon once, in order, in each format."""
 
 import asyncio
 import json
@@ -117,7 +117,7 @@ async def test_pages_are_the_log_in_order_each_event_once(api: Api, database: st
     assert whole == {"events": paged, "nextAfter": None, "horizon": total}
 
 
-async def test_an_event_is_shown_as_in_the_history_of_its_aggregate(api: Api) -> None:
+async def test_an_event_equals_its_entry_in_the_history(api: Api) -> None:
     order, _ = await api.cooking()
 
     shown = (await api.get(f"/api/events?aggregate={order['id']}")).json["events"]
@@ -126,7 +126,7 @@ async def test_an_event_is_shown_as_in_the_history_of_its_aggregate(api: Api) ->
     assert shown == [{**event, "aggregate": order["id"]} for event in history]
 
 
-async def test_as_ndjson_it_is_what_an_export_says(api: Api, database: str) -> None:
+async def test_ndjson_equals_an_export(api: Api, database: str) -> None:
     await api.cooking()
 
     told = await lines(api)
@@ -145,7 +145,7 @@ async def test_as_ndjson_it_is_what_an_export_says(api: Api, database: str) -> N
         assert len(event["recordedAt"]) == len("2026-01-01T00:00:00.000000Z")
 
 
-async def test_what_is_asked_for_is_what_comes(api: Api) -> None:
+async def test_filters_select_events(api: Api) -> None:
     order, bot = await api.cooking()
     await Workshop(Kitchen(api.service.committer)).job()
     everything = (await lines(api)).events
@@ -188,7 +188,7 @@ async def test_from_and_to_are_instants_and_both_belong_to_it(api: Api) -> None:
         assert positions((await api.get(f"/api/events?{query}")).json["events"]) == [1, 2, 3, 4]
 
 
-async def test_what_commits_late_is_never_missing_from_a_page(api: Api, database: str) -> None:
+async def test_late_commits_are_never_missing_from_a_page(api: Api, database: str) -> None:
     with psycopg.connect(owner_conninfo(database)) as late:
         late.execute(INSERT_EVENT)
         await api.order()
@@ -200,7 +200,7 @@ async def test_what_commits_late_is_never_missing_from_a_page(api: Api, database
     assert positions((await api.get("/api/events")).json["events"]) == [1, 2]
 
 
-async def test_a_search_goes_on_where_it_was_given_up(
+async def test_a_limited_search_continues_where_it_stopped(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events_module, "SCANNED_MAX", 5)
@@ -217,7 +217,7 @@ async def test_a_search_goes_on_where_it_was_given_up(
     assert len((await api.get(f"/api/events?aggregate={bot['id']}")).json["events"]) == 1
 
 
-async def test_one_answer_of_lines_is_bounded_and_says_where_to_go_on(database: str) -> None:
+async def test_an_ndjson_response_is_limited_and_names_the_next_position(database: str) -> None:
     async with open_api(database, events_stream_max=3) as opened:
         for _ in range(5):
             await opened.order()
@@ -247,7 +247,7 @@ async def test_large_events_make_small_pages(api: Api, monkeypatch: pytest.Monke
     assert len(streamed.messages) > 8
 
 
-async def test_a_line_stays_one_line_whatever_was_sent(api: Api) -> None:
+async def test_an_ndjson_line_has_no_line_break(api: Api) -> None:
     body = b'{"queue": "q", "type": "t", "payload": {"a":\n 1, "b": "\\n\xe2\x80\xa8"}}'
     sent = await api.send("POST", "/api/jobs", [body], {"Content-Type": "application/json"})
     assert sent.status == 201
@@ -276,7 +276,7 @@ async def test_a_client_that_leaves_is_not_read_for(
 
 
 @pytest.mark.slow
-async def test_a_lost_database_ends_the_lines_without_an_end(
+async def test_a_lost_database_truncates_the_stream_visibly(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daybook.eventlog.transfer.ndjson, "PAGE_ROWS_FIRST", 1)
@@ -316,7 +316,7 @@ async def test_a_lost_database_ends_the_lines_without_an_end(
         "actor=",
     ],
 )
-async def test_what_cannot_be_looked_for_is_refused(api: Api, query: str) -> None:
+async def test_an_invalid_search_is_refused(api: Api, query: str) -> None:
     assert (await api.get(f"/api/events?{query}")).problem == (400, "bad-parameter")
 
 

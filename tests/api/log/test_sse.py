@@ -1,4 +1,4 @@
-"""Server-sent events of whatever changes: each once, in order, resumed by the id of the last."""
+"""Server-sent events: each change once, in order, resumable by the last id."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ DESCRIBED = {
 
 
 class House:
-    """A kitchen, and the application that tells what happens in it."""
+    """A service and its application."""
 
     def __init__(self, opened: Api) -> None:
         self.app = opened.app
@@ -44,7 +44,7 @@ class House:
 
 
 class Client:
-    """One connection. It takes what is sent at once, unless it is told to dawdle."""
+    """One connection; reads at once unless slowed down."""
 
     def __init__(self, app: Starlette, last: str | None, query: str) -> None:
         self.status = 0
@@ -109,7 +109,7 @@ async def connected(house: House, last: str | None = None) -> Client:
     return client
 
 
-async def test_a_change_is_told_with_its_position_topic_and_data(house: House) -> None:  # D-08
+async def test_a_change_has_position_topic_and_data(house: House) -> None:  # D-08
     client = await connected(house)
     order, bot = await house.kitchen.order(OrderKind.VIP), await house.kitchen.bot()
     claimed = await house.kitchen.claim(bot)
@@ -133,7 +133,7 @@ async def test_a_change_is_told_with_its_position_topic_and_data(house: House) -
     assert len(told[3]["data"]["dueAt"]) == len("2026-03-01T12:00:00.000Z")
 
 
-async def test_the_stream_says_of_a_complete_order_what_its_address_says(house: House) -> None:
+async def test_the_stream_matches_the_resource_of_a_complete_order(house: House) -> None:
     # S0-01
     client = await connected(house)
     order = await house.kitchen.order()
@@ -154,7 +154,7 @@ async def test_the_stream_says_of_a_complete_order_what_its_address_says(house: 
     assert (end["claimId"], end["at"]) == (shown["claimId"], shown["completedAt"])
 
 
-async def test_changes_of_jobs_and_queues_are_told_without_payload_and_result(
+async def test_job_and_queue_changes_have_no_payload_and_result(
     house: House,
 ) -> None:
     client = await connected(house)
@@ -186,7 +186,7 @@ async def test_changes_of_jobs_and_queues_are_told_without_payload_and_result(
     assert not any(word in client.text for word in ("4111", "secret", "boom", "booking-7"))
 
 
-async def test_of_a_guest_nothing_is_told_but_that_a_ticket_changed(house: House) -> None:
+async def test_ticket_changes_contain_no_personal_data(house: House) -> None:
     # SEC-23
     client = await connected(house)
     opened = Api(house.app)
@@ -217,7 +217,7 @@ async def test_a_client_that_leaves_before_the_first_event_knows_where_to_go_on(
     await client.leave()
 
 
-async def test_a_pulse_tells_in_quiet_times_up_to_where_everything_was_told(house: House) -> None:
+async def test_an_idle_stream_sends_its_position_as_pulse(house: House) -> None:
     # S0-47
     client = house.ask(query="pulse=1")
     await eventually(lambda: client.text)
@@ -284,7 +284,7 @@ async def test_an_id_that_is_no_position_is_refused(house: House, last: str) -> 
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(drawn=st.fixed_dictionaries({}, optional=DESCRIBED))
-async def test_a_stream_is_granted_or_refused_as_its_description_says(
+async def test_a_stream_accepts_and_refuses_as_documented(
     house: House, drawn: dict[str, Any]
 ) -> None:  # SEC-25
     last = drawn.get("Last-Event-ID")
@@ -308,7 +308,7 @@ async def test_a_silent_stream_shows_that_it_is_alive(
     await client.leave()
 
 
-async def test_a_client_that_falls_behind_is_told_and_can_come_back(
+async def test_a_slow_client_is_disconnected_and_can_resume(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daybook.eventlog.reading.subscription, "WAITING_MAX", 20)
@@ -342,7 +342,7 @@ async def test_a_client_that_takes_nothing_at_all_is_let_go(
     assert house.tail.subscriptions_count == 0
 
 
-async def test_a_client_that_leaves_frees_its_place(
+async def test_a_client_that_disconnects_frees_its_slot(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daybook.eventlog.reading.tail, "SUBSCRIPTIONS_MAX", 1)
@@ -374,7 +374,7 @@ async def test_a_head_request_does_not_wait_for_events(house: House) -> None:
     assert answer.body == b""
 
 
-async def test_a_client_whose_position_is_ahead_of_the_log_is_told_and_gets_everything(
+async def test_a_client_ahead_of_the_log_is_rewound(
     house: House,
 ) -> None:
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Pages: logging in with a key, what the cookie is good for, and who cannot make use of it."""
+"""Login with a key, the cookie, and protection against other sites."""
 
 import re
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ async def log_in(api: Api, key: str) -> Answer:
 
 
 async def logged_in(api: Api, database: str, *scopes: str) -> dict[str, str]:
-    """The header with which a browser comes back."""
+    """The cookie header of a logged-in browser."""
     key = await issue(database, *scopes)
     await refresh(api)
     answer = await log_in(api, key)
@@ -40,15 +40,13 @@ async def logged_in(api: Api, database: str, *scopes: str) -> dict[str, str]:
 
 
 async def from_page(api: Api, cookie: dict[str, str], path: str = "/") -> dict[str, str]:
-    """What a script of a page sends along that was asked for with the cookie."""
+    """The headers that a script of a page loaded with the cookie sends."""
     page = await api.ask("GET", path, **cookie)
     (token,) = re.findall(r'<meta name="csrf-token" content="([^"]*)">', page.body.decode())
     return {**cookie, **OURS, "X-CSRF-Token": token}
 
 
-async def test_a_good_key_becomes_a_cookie_that_no_script_can_read(
-    shut: Api, database: str
-) -> None:
+async def test_a_valid_key_becomes_an_http_only_cookie(shut: Api, database: str) -> None:
     # SEC-19
     key = await issue(database, "staff")
     await refresh(shut)
@@ -68,12 +66,12 @@ async def test_by_https_the_cookie_is_bound_to_it(database: str) -> None:  # SEC
         cookie = (await log_in(api, key)).headers["set-cookie"]
         assert cookie.startswith("__Host-daybook_key=")
         assert "Secure" in cookie.split("; ")
-        # The other name, which anybody on the way could have set, is not looked at.
+        # The plain name, which an attacker on the network could have set, is ignored.
         plain = await api.ask("GET", "/api/me", Cookie=f"daybook_key={key}")
         assert plain.status == 401
 
 
-async def test_a_bad_key_is_refused_like_anywhere_else(shut: Api) -> None:  # SEC-02
+async def test_login_with_an_invalid_key_is_refused(shut: Api) -> None:  # SEC-02
     answer = await log_in(shut, "dbk_staff_x")
     assert answer.problem == (401, "unauthorized")
     assert "set-cookie" not in answer.headers
@@ -108,7 +106,7 @@ async def test_another_site_cannot_make_use_of_the_cookie(
         ("DELETE", "/api/orders/clear", None),
         ("PUT", "/api/queues/email", {"paused": True}),
     ):
-        # Even if it got hold of the token.
+        # Even with a stolen token.
         token = {"X-CSRF-Token": (await from_page(shut, cookie))["X-CSRF-Token"]}
         answer = await shut.ask(method, path, body, **cookie, **headers, **token)
         assert answer.problem == (403, "cross-site"), (method, path)
@@ -119,7 +117,7 @@ async def test_another_site_cannot_make_use_of_the_cookie(
     "headers",
     [{"Sec-Fetch-Site": "none"}, {"Origin": "http://127.0.0.1:8000", "Host": "127.0.0.1:8000"}],
 )
-async def test_a_page_of_ours_is_known_by_either_header(
+async def test_a_same_origin_page_is_recognised_by_either_header(
     shut: Api, database: str, headers: dict[str, str]
 ) -> None:
     page = await from_page(shut, await logged_in(shut, database, "staff"))
@@ -143,9 +141,7 @@ BY_GET = [
 
 
 @pytest.mark.parametrize("path", BY_GET[1:])
-async def test_to_take_is_to_change_although_it_is_a_get(
-    shut: Api, database: str, path: str
-) -> None:
+async def test_popping_by_get_counts_as_a_change(shut: Api, database: str, path: str) -> None:
     # SEC-19: a picture on a page of another site is all that it takes to send a GET
     page = await from_page(shut, await logged_in(shut, database, "admin"))
     led = {**page, "Sec-Fetch-Site": "cross-site"}
@@ -169,7 +165,7 @@ async def test_a_cookie_alone_has_no_jobs_processed_by_a_get(shut: Api, database
 
 
 async def test_every_other_get_changes_nothing() -> None:  # SEC-19
-    """Every route that takes commands is an Endpoint; three of them answer GET. None answers HEAD,
+    """Every route with commands is a WriteEndpoint; three of them answer GET. None answers HEAD,
     which would take jobs and show them to no client."""
     asked = [
         route.path
@@ -199,7 +195,7 @@ async def test_a_cookie_changes_nothing_without_the_token_of_its_page(
     assert (await shut.ask("GET", "/api/orders", **page)).json["orders"] == []
 
 
-async def test_two_tokens_are_none(shut: Api, database: str) -> None:  # SEC-19
+async def test_two_csrf_tokens_count_as_none(shut: Api, database: str) -> None:  # SEC-19
     own = await from_page(shut, await logged_in(shut, database, "staff"))
     twice = [*own.items(), ("X-CSRF-Token", own["X-CSRF-Token"])]
 
@@ -263,7 +259,7 @@ async def test_a_guest_in_the_browser_of_the_staff_is_a_guest(shut: Api, databas
     assert actor == "public"
 
 
-async def test_whoever_is_not_logged_in_any_more_can_still_log_out(shut: Api) -> None:
+async def test_logout_works_with_an_invalid_key(shut: Api) -> None:
     answer = await shut.ask("POST", "/logout", Cookie="daybook_key=old", **OURS)
 
     assert answer.headers["set-cookie"].startswith("daybook_key=; Path=/; Max-Age=0;")
@@ -272,7 +268,7 @@ async def test_whoever_is_not_logged_in_any_more_can_still_log_out(shut: Api) ->
 @pytest.mark.parametrize(
     "headers", [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}]
 )
-async def test_an_open_house_is_open_to_this_machine_and_not_to_other_sites(
+async def test_open_mode_allows_this_machine_and_no_other_site(
     api: Api, headers: dict[str, str]
 ) -> None:
     # SEC-19: a form that another site sends needs no body that a browser would ask about
@@ -284,7 +280,7 @@ async def test_an_open_house_is_open_to_this_machine_and_not_to_other_sites(
     assert (await api.ask("POST", path, **OURS)).status in (200, 204)
 
 
-async def test_a_request_that_shows_a_key_has_no_use_for_a_cookie(shut: Api, database: str) -> None:
+async def test_a_bearer_key_overrides_the_cookie(shut: Api, database: str) -> None:
     # SEC-19
     cookie = await logged_in(shut, database, "admin")
     key = await issue(database, "cron")
@@ -295,7 +291,7 @@ async def test_a_request_that_shows_a_key_has_no_use_for_a_cookie(shut: Api, dat
     assert (await shut.ask("GET", "/api/orders", **bad)).problem == (401, "unauthorized")
 
 
-async def test_nobody_is_logged_in_or_out_by_another_site(shut: Api, database: str) -> None:
+async def test_another_site_cannot_log_a_browser_in_or_out(shut: Api, database: str) -> None:
     key = await issue(database, "staff")
     await refresh(shut)
     for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}):
@@ -346,5 +342,5 @@ async def test_the_page_has_no_script_within_and_all_its_parts_are_there(shut: A
         assert (await shut.get(path)).status == 200
 
 
-async def test_a_stale_cookie_does_not_keep_anybody_from_the_page(shut: Api) -> None:
+async def test_a_stale_cookie_does_not_block_the_login_page(shut: Api) -> None:
     assert (await shut.ask("GET", "/login", Cookie="daybook_key=old")).status == 200

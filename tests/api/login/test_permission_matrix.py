@@ -1,5 +1,5 @@
-"""Who may do what: every route, with every method and every kind of key, on one's own and on
-others' things. What is expected is what the routes declare."""
+"""Permissions: every route with every method and every kind of key, on own and others' resources,
+against the scopes that the routes declare."""
 
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 DENIED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 CLAIM = str(uuid7())
-# What a request says, so that it comes as far as to look at what it is about.
+# Valid bodies, so that requests get as far as the visibility check.
 BODIES: dict[str, Any] = {
     "POST /api/orders": {"type": "NORMAL"},
     "POST /api/orders/batch": {"orders": [{"type": "NORMAL"}]},
@@ -60,7 +60,7 @@ BODIES: dict[str, Any] = {
     "POST /login": {"key": "no key"},
 }
 KINDS = ("orders", "bots", "jobs", "queues", "restaurants")
-# Whoever is bound to queues lists one at a time.
+# A key restricted to queues lists one at a time.
 QUERIES = {"GET /api/jobs": "?queue=own", "GET /api/dlq": "?queue=own"}
 EVERY = [*NAMES]
 UNBOUND = ("/api/stream",)
@@ -69,8 +69,7 @@ OF_A_RESTAURANT = (Scope.CLIENT, Scope.VIP, Scope.STAFF)
 
 
 class World:
-    """An application, and of every scope one who holds a key and one who has nothing to do with
-    it: each with things of their own."""
+    """An application, and for each scope one key holder with resources and one unrelated holder."""
 
     def __init__(self, api: Api, database: str) -> None:
         self.api = api
@@ -98,14 +97,14 @@ class World:
         self._other = await holder(self.api, self._database, "client", restaurant="other")
 
     async def places(self, kind: str, whose: str) -> dict[str, str]:
-        """What stands in a path for a new thing of that kind."""
+        """Path parameters for a new resource of that kind."""
         thing = await self.thing(kind, whose)
         if kind == "restaurants":
             return {"{slug}": whose, "{id}": thing}
         return {"{name}" if kind == "queues" else "{id}": thing}
 
     async def thing(self, kind: str, whose: str) -> str:
-        """A new one, so that nothing that was done before matters; of a restaurant, a ticket."""
+        """A new resource, so that earlier requests do not matter; for a restaurant, a ticket."""
         admin = self.holders[Scope.ADMIN]
         if kind == "restaurants":
             self._guests_count += 1
@@ -139,7 +138,7 @@ async def world(database: str) -> AsyncIterator[World]:
 
 
 async def ask(asker: Api, method: str, path: str, operation: str) -> Answer:
-    # A stream has no end: who is let in asks for its headers alone.
+    # A stream does not end: only its headers are read.
     is_stream = path == "/api/stream" and isinstance(asker, Holder)
     query = QUERIES.get(operation, "")
     return await asker.ask("HEAD" if is_stream else method, path + query, BODIES.get(operation))
@@ -172,7 +171,7 @@ async def test_every_cell_of_routes_and_scopes_is_as_declared(world: World) -> N
             answer = await ask(world.holders[scope], method, missing(path), operation)
             may = bool(needs & (PUBLIC | scope)) or scope is ADMIN
             may = may or (scope is Scope.VIP and Scope.CLIENT in needs)
-            # These tell of everything, and so nothing to whoever is bound to something.
+            # These show all data, so restricted keys may not read them.
             may = may and not (path in UNBOUND and scope in BOUND)
             if needs == SIGNED or operation == "POST /login":
                 assert answer.status == 401, (operation, scope)
@@ -199,7 +198,7 @@ async def test_a_method_that_no_route_has_is_not_allowed_for_anybody(world: Worl
     for route in ROUTES:
         known.setdefault(route.path, set()).update(route.methods or ())
     for path, methods in known.items():
-        # A path of its own may be one of those that take any id.
+        # A fixed path may also match a route with an id.
         others = {one.path for one in ROUTES if one.path_regex.match(missing(path))}
         taken = methods.union(*(known[other] for other in others))
         for method in set(METHODS) - taken:
@@ -208,21 +207,23 @@ async def test_a_method_that_no_route_has_is_not_allowed_for_anybody(world: Worl
                 assert answer.status == 405, (method, path)
 
 
-async def test_what_is_another_s_is_as_missing_as_what_never_was(world: World) -> None:  # SEC-03
-    """Byte by byte, but for the id that was asked for."""
+async def test_an_invisible_resource_is_indistinguishable_from_a_missing_one(
+    world: World,
+) -> None:  # SEC-03
+    """Byte by byte, except for the id."""
     compared = 0
     for method, path, needs in cells():
         kind = path.split("/")[2] if path.startswith("/api/") and "{" in path else ""
         if kind not in KINDS:
             continue
         for scope in BOUND:
-            # What is public is shown to everybody, but to a key of another restaurant.
+            # Public routes answer all clients except keys of another restaurant.
             is_hidden = PUBLIC in needs and kind == "restaurants" and scope in OF_A_RESTAURANT
             acting = scope | Scope.CLIENT if scope is Scope.VIP else scope
             if not (needs & acting or is_hidden):
                 continue
             if kind == "bots" and scope is Scope.STAFF:
-                continue  # The kitchen is everybody's at the counter.
+                continue  # Orders and bots are visible to all staff.
             operation, asker = f"{method} {path}", world.holders[scope]
             other = await world.places(kind, "other")
             never = {place: missing(place) for place in other}
@@ -242,7 +243,9 @@ async def test_what_is_another_s_is_as_missing_as_what_never_was(world: World) -
     assert compared >= 40
 
 
-async def test_a_desk_sees_and_calls_nobody_of_another_restaurant(world: World) -> None:  # SEC-03
+async def test_staff_neither_see_nor_call_guests_of_another_restaurant(
+    world: World,
+) -> None:  # SEC-03
     staff, ticket = world.holders[Scope.STAFF], await world.thing("restaurants", "other")
     line, own = "/api/restaurants/other", "/api/restaurants/own"
     for path in (f"{line}/tickets", f"{line}/tickets?asOf=1", f"{own}/tickets/{ticket}"):
@@ -263,7 +266,7 @@ async def test_a_desk_sees_and_calls_nobody_of_another_restaurant(world: World) 
     assert called.json["ticket"]["id"] == guest
 
 
-def test_a_route_that_does_not_say_for_whom_it_is_keeps_the_application_from_starting() -> None:
+def test_a_route_without_a_scope_prevents_the_start() -> None:
     # SEC-01
     async def forgotten(_request: Any) -> None: ...
 
@@ -271,7 +274,7 @@ def test_a_route_that_does_not_say_for_whom_it_is_keeps_the_application_from_sta
         key_cache = None
 
     with pytest.raises(SetupError, match=r"/api/forgotten.*declares no scope"):
-        # It is refused before anybody asks a service for anything.
+        # It is refused before the service is used.
         App(Nothing(), some_settings(), routes=[*ROUTES, Route("/api/forgotten", forgotten)])  # type: ignore[arg-type]
 
 
@@ -335,7 +338,7 @@ async def test_a_worker_reaches_no_queue_but_its_own(world: World) -> None:
         (f"/api/jobs/{job}/complete", then),
     ):
         assert (await worker.post(path, body)).problem == (403, "forbidden"), path
-    # Another's jobs are told apart from missing ones by nobody, one by one in a batch either.
+    # Others' jobs are indistinguishable from missing ones, also within a batch.
     other = await world.thing("jobs", "other")
     taken = {"queues": ["other"], "workerId": "x"}
     (theirs,) = (await world.holders[Scope.ADMIN].post("/api/jobs/claim", taken)).json["jobs"]
@@ -347,16 +350,16 @@ async def test_a_worker_reaches_no_queue_but_its_own(world: World) -> None:
     assert (await worker.post("/api/jobs/heartbeat", beat)).json["lost"] == [theirs["claimId"]]
 
 
-async def test_the_log_names_the_scope_and_the_key_of_whoever_did_it(world: World) -> None:
+async def test_the_log_names_the_scope_and_the_key_of_each_actor(world: World) -> None:
     vip = world.holders[Scope.VIP]
     await vip.post("/api/orders", {"type": "VIP"})
     events = (await world.holders[Scope.AUDITOR].get("/api/events?topic=order.")).json["events"]
     assert [event["actor"] for event in events] == [f"client:vip:{name_of(vip.key)}"]
 
 
-async def test_nobody_recorded_what_their_scope_does_not_allow(world: World, database: str) -> None:
-    # I-07: each does to its own things all that the door lets it do.
-    # A deleted bot holds nothing, so that comes last.
+async def test_no_scope_recorded_an_event_that_it_may_not(world: World, database: str) -> None:
+    # I-07: each key executes all commands that its scope allows on its own resources.
+    # Deleting the bot comes last, because a deleted bot has no claim.
     for method, path, _ in sorted(
         cells(), key=lambda cell: cell[:2] == ("DELETE", "/api/bots/{id}")
     ):

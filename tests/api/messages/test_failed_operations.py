@@ -1,6 +1,6 @@
-"""What was accepted and cannot be carried out: given up after some attempts, and never lost.
+"""Accepted pushes that cannot be executed fail after their attempts and are never lost.
 
-The fault is a real one: a trigger by which the database refuses some messages.
+The fault is real: a database trigger refuses some messages.
 """
 
 import logging
@@ -80,7 +80,7 @@ async def act(api: Api, operation_id: str, deed: str) -> Answer:
 
 @contextmanager
 def told(caplog: pytest.LogCaptureFixture) -> Iterator[list[tuple[str, dict[str, Any]]]]:
-    """What the processor says, and the context of it."""
+    """The log records of the processor."""
     heard: list[tuple[str, dict[str, Any]]] = []
     with caplog.at_level(logging.INFO, "daybook.operations"):
         yield heard
@@ -92,7 +92,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Iterator[list[tuple[str, dict[str,
 
 
 @pytest.mark.usefixtures("repair")
-async def test_an_operation_that_keeps_failing_is_given_up_and_shown(
+async def test_an_operation_that_keeps_failing_ends_as_failed_and_is_listed(
     database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # S3-13, S3-15, S3-28, S3-29, S3-35, S3-44, D-61
@@ -126,7 +126,7 @@ async def test_an_operation_that_keeps_failing_is_given_up_and_shown(
 async def test_a_database_that_cannot_write_is_waited_for_and_is_no_attempt(
     database: str, repair: Callable[[], None], trouble: str
 ) -> None:
-    # S3-29: only what is the operation's own fault counts.
+    # S3-29: only the operation's own failures count.
     async with opened(database, BUSY) as api, opened(database, CALM, [Operations()]):
         held_up = await accepted(api, item(trouble))
         path = f"/api/v1/operations/{held_up}"
@@ -137,7 +137,7 @@ async def test_a_database_that_cannot_write_is_waited_for_and_is_no_attempt(
 
 
 @pytest.mark.usefixtures("repair")
-async def test_the_doctor_names_what_was_given_up_and_explain_says_what_frees_the_lane(
+async def test_doctor_reports_a_failed_operation_and_explain_names_the_fix(
     database: str,
 ) -> None:
     # S3-49, S3-61, D-43
@@ -158,7 +158,7 @@ async def test_the_doctor_names_what_was_given_up_and_explain_says_what_frees_th
     assert "/retry" in finding.next_step
 
 
-async def test_the_doctor_and_the_metrics_tell_of_what_nobody_carries_out(database: str) -> None:
+async def test_doctor_and_metrics_report_operations_without_an_executor(database: str) -> None:
     # S3-49, S3-61: alerts look at the same numbers.
     async with opened(database, BUSY) as api:
         stuck = await accepted(api, item(1))
@@ -173,10 +173,10 @@ async def test_the_doctor_and_the_metrics_tell_of_what_nobody_carries_out(databa
     assert ("mail", "a", 1) in rows(database, per_lane)
 
 
-async def test_a_failed_operation_that_is_retried_stands_at_its_old_place(
+async def test_a_retried_operation_keeps_its_position(
     database: str, repair: Callable[[], None]
 ) -> None:
-    # D-43: what came after it waited.
+    # D-43: later operations waited.
     async with opened(database, BUSY) as api, opened(database, CALM, [Operations()]) as calm:
         bad = await accepted(api, item("first"), item("bad"))
         await until_failed(api, bad)
@@ -228,7 +228,7 @@ async def test_where_a_queue_skips_its_lanes_go_on_and_a_retry_comes_in_last(
     await assert_tables_are_what_the_log_says(database)
 
 
-async def test_those_that_were_given_up_do_not_count_as_waiting(
+async def test_failed_operations_do_not_count_as_pending(
     database: str, repair: Callable[[], None]
 ) -> None:
     # They would make every later push look as if it had to wait for ever.

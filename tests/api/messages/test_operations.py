@@ -1,4 +1,4 @@
-"""What happens to pushes when there is more to do than can be done."""
+"""Pushes under overload: deferred, shed, executed later."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ from tests.support.committer import fold_of_the_log, live_rows, rows
 
 pytestmark = pytest.mark.anyio
 
-# Whoever had to wait at all, within the last second, is busy.
+# Any wait within the last second counts as busy.
 BUSY = Thresholds(busy_seconds=10, push_load_max=1e-9, pop_load_max=100)
 CALM = Thresholds(busy_seconds=10)
 
@@ -90,7 +90,7 @@ async def assert_tables_are_what_the_log_says(conninfo: str) -> None:
             assert found.is_equal, [str(one) for one in found.differences]
 
 
-async def test_an_accepted_push_is_told_with_its_messages_in_the_log(database: str) -> None:
+async def test_an_accepted_push_is_recorded_with_its_messages(database: str) -> None:
     async with opened(database, BUSY) as api:
         await make_busy(api)
         assert (await push(api, item(1, partition="b"))).status == 202
@@ -134,7 +134,7 @@ async def test_direct_queued_and_direct_again_come_out_in_the_order_they_came_in
         assert (await push(busy, item("Y1"), item("Y2"))).status == 202
         after = await push(calm, item("Z"))
         assert (after.status, after.json["reason"]) == (202, "maintaining_order")
-        # Who does not come as a push cannot be put off, and is behind it all the same.
+        # Jobs enqueued by other endpoints are not deferred, but still sort after it.
         job = {"queue": "mail", "type": "message", "partition": "a", "payload": "job"}
         named = {"uniqueKey": "a/job", **job}
         assert (await calm.post("/api/jobs", named)).status == 201
@@ -231,7 +231,7 @@ async def test_a_full_queue_turns_pushes_away_and_takes_them_again_when_drained(
         assert (await push(api, item("again"))).status == 201
 
 
-async def test_a_full_lane_turns_pushes_away_and_the_others_do_not(database: str) -> None:
+async def test_a_full_lane_refuses_pushes_and_other_lanes_do_not(database: str) -> None:
     # D-50: rejected first, with a bound for each lane beside that for all.
     few = Thresholds(busy_seconds=10, push_load_max=1e-9, lane_depth_max=2)
     async with opened(database, few) as api, opened(database, CALM) as calm:
@@ -252,7 +252,7 @@ async def test_a_full_lane_turns_pushes_away_and_the_others_do_not(database: str
             assert again.status in (201, 202), "what was true for a moment is not kept"
 
 
-async def test_pops_are_turned_away_and_acknowledgments_never(database: str) -> None:
+async def test_pops_are_shed_and_acknowledgments_never(database: str) -> None:
     # S3-42, D-52
     strict = Thresholds(busy_seconds=10, pop_load_max=1e-9, push_load_max=1000)
     async with opened(database, strict) as api:
@@ -264,7 +264,7 @@ async def test_pops_are_turned_away_and_acknowledgments_never(database: str) -> 
         assert (await api.post("/api/v1/ack", ack(message))).status == 200
 
 
-async def test_the_stats_tell_how_busy_the_service_is(database: str) -> None:
+async def test_the_stats_report_the_load(database: str) -> None:
     # S3-09, S3-30, S3-32, S3-44
     async with opened(database, BUSY) as api:
         await make_busy(api)
@@ -279,8 +279,8 @@ async def test_the_stats_tell_how_busy_the_service_is(database: str) -> None:
         assert told["systemHealth"]["queueDepth"] == 1
 
 
-async def test_the_stats_count_what_was_carried_out_lately(database: str) -> None:
-    # S3-43, S3-44, D-54: it leaves the table at once, and is counted, and told of for ever.
+async def test_the_stats_count_recently_executed_operations(database: str) -> None:
+    # S3-43, S3-44, D-54: it leaves the table at once, is counted, and stays readable for ever.
     async with opened(database, BUSY) as api:
         await make_busy(api)
         accepted = [(await push(api, item(number))).json["operationId"] for number in range(3)]

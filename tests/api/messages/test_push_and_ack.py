@@ -1,4 +1,4 @@
-"""Push, pop and acknowledge, over HTTP."""
+"""Push, pop and acknowledge."""
 
 import asyncio
 import time
@@ -84,7 +84,7 @@ async def test_without_a_partition_a_queue_is_one_lane(api: Api) -> None:
     assert (message["partition"], message["data"]) == ("Default", 0)
 
 
-async def test_what_failed_comes_again_before_those_behind_it(api: Api) -> None:
+async def test_a_failed_message_is_redelivered_before_later_ones(api: Api) -> None:
     await push(api, item(1, attemptsMax=2), item(2))
     (message,) = await pop(api)
     answer = await api.post("/api/v1/ack", ack(message, "failed", error="boom"))
@@ -96,7 +96,7 @@ async def test_what_failed_comes_again_before_those_behind_it(api: Api) -> None:
     assert await pop(api) == [], "a dead head blocks its lane"
 
 
-async def test_who_waits_for_one_lane_is_woken_for_that_one(api: Api) -> None:
+async def test_a_consumer_waiting_for_one_lane_is_woken_for_that_lane(api: Api) -> None:
     waiting = asyncio.create_task(pop(api, "b", wait="true", timeout=5000))
     await asyncio.sleep(0.1)
     await push(api, item(1))
@@ -120,7 +120,7 @@ async def test_an_acknowledgment_that_names_a_lost_lease_is_refused_alone(api: A
     assert (await api.post("/api/v1/ack", lost)).problem == (409, "claim-lost")
 
 
-async def test_what_one_consumer_group_holds_another_does_not_acknowledge(api: Api) -> None:
+async def test_a_consumer_group_cannot_acknowledge_messages_of_another(api: Api) -> None:
     # S3-41
     await push(api, item(1))
     (message,) = await pop(api, consumerGroup="billing")
@@ -155,7 +155,7 @@ async def test_an_acknowledgment_is_taken_as_clients_of_the_protocol_send_it(
     assert [one["status"] for one in answer.json["acknowledgments"]] == ["COMPLETED"]
 
 
-async def test_no_way_to_acknowledge_ends_what_another_consumer_group_holds(api: Api) -> None:
+async def test_no_ack_endpoint_ends_the_lease_of_another_group(api: Api) -> None:
     await push(api, item(1))
     (message,) = await pop(api, consumerGroup="kitchen")
     wrong = ack(message, consumerGroup="bar")
@@ -172,7 +172,7 @@ async def test_no_way_to_acknowledge_ends_what_another_consumer_group_holds(api:
     assert (await api.post("/api/v1/ack", ack(message))).json["status"] == "COMPLETED"
 
 
-async def test_who_pushed_before_pushes_could_be_queued_finds_the_answer_as_it_was(
+async def test_responses_stored_before_deferred_pushes_are_replayed_unchanged(
     api: Api,
 ) -> None:
     # S3-57: and that a push may be queued now, the changelog says.

@@ -1,4 +1,4 @@
-"""The whole board in one answer."""
+"""`GET /api/board`: a consistent snapshot."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.asgi_client import Api
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_board_says_what_the_lists_say(api: Api) -> None:  # S0-46, S0-57
+async def test_the_board_matches_the_lists(api: Api) -> None:  # S0-46, S0-57
     for kind in ("NORMAL", "VIP", "NORMAL"):
         await api.order(kind)
     done, bot = await api.cooking()
@@ -38,7 +38,7 @@ async def test_the_position_is_that_of_the_newest_event_that_is_in_it(api: Api) 
     assert len(told["orders"]) == 1
 
 
-async def test_what_is_left_out_is_said(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_truncated_statuses_are_reported(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(boards.SHOWN_MAX, OrderStatus.PENDING, 2)
     for _ in range(2):
         await api.order()

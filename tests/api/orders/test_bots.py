@@ -1,4 +1,4 @@
-"""Bots over HTTP: each endpoint's answer, and what each refuses."""
+"""Bot endpoints: responses and refusals."""
 
 import asyncio
 from datetime import datetime
@@ -153,7 +153,7 @@ async def test_any_other_change_of_a_bot_is_refused(api: Api, change: dict[str, 
     assert (await api.patch(f"/api/bots/{bot['id']}", change)).problem == (422, "schema")
 
 
-async def test_a_deleted_bot_gives_its_order_back_to_its_place(
+async def test_a_deleted_bot_returns_its_order_to_its_position(
     api: Api, database: str
 ) -> None:  # S0-67
     order, bot = await api.cooking()

@@ -1,4 +1,4 @@
-"""After all orders were cleared: every view of the present is without them, the past has them."""
+"""Cleared orders leave all current views and stay in histories."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Orders over HTTP: each endpoint's answer, and what each refuses."""
+"""Order endpoints: responses and refusals."""
 
 import asyncio
 import re
@@ -57,7 +57,7 @@ async def test_an_order_is_created_with_all_its_members(api: Api) -> None:  # S0
     assert {order[name] for name in ("botId", "claimId", "dueAt", "completedAt")} == {None}
 
 
-async def test_a_write_says_which_command_it_was_and_where_the_log_stands(api: Api) -> None:
+async def test_a_write_returns_command_id_and_position(api: Api) -> None:
     first, second = await api.post("/api/orders", {"type": "VIP"}), await api.post("/api/bots")
 
     assert (first.headers["daybook-position"], second.headers["daybook-position"]) == ("1", "2")
@@ -200,9 +200,7 @@ async def test_a_bot_that_lost_its_claim_cannot_complete_with_it(api: Api) -> No
 
 
 @pytest.mark.parametrize("status", ["PENDING", "COMPLETE"])
-async def test_an_order_that_nobody_cooks_is_neither_completed_nor_put_back(
-    api: Api, status: str
-) -> None:
+async def test_an_unclaimed_order_is_neither_completed_nor_released(api: Api, status: str) -> None:
     order = await api.order()
 
     answer = await api.patch(f"/api/orders/{order['id']}", {"status": status})
@@ -298,7 +296,7 @@ async def test_a_deleted_order_is_restored_by_the_body_that_the_source_prints(ap
         assert (await api.patch(path, {**recovery, **wrong})).status == 422, wrong
 
 
-async def test_clearing_deletes_what_is_open_and_frees_the_bots(
+async def test_clearing_deletes_open_orders_and_frees_the_bots(
     api: Api, database: str
 ) -> None:  # S0-62
     done, _ = await api.cooking()
@@ -362,7 +360,7 @@ async def test_an_order_that_is_completed_while_all_are_cleared_is_cleared_too(
     assert (cleared.open_count, cleared.complete_count) == (0, 1)
 
 
-async def test_clearing_an_empty_kitchen_leaves_no_event(api: Api, database: str) -> None:
+async def test_clearing_without_orders_records_no_event(api: Api, database: str) -> None:
     answer = await api.delete("/api/orders/clear")
 
     assert (answer.status, answer.json["cleared"]) == (200, 0)
@@ -391,7 +389,7 @@ async def test_there_is_nothing_to_do_with_an_unknown_order(
     assert answer.json["error"] == f"There is no order {order_id}."
 
 
-async def test_concurrent_requests_are_told_of_their_own_orders(api: Api) -> None:
+async def test_concurrent_requests_get_their_own_orders(api: Api) -> None:
     answers = await asyncio.gather(
         *(api.post("/api/orders", {"type": "NORMAL", "userId": str(n)}) for n in range(50))
     )

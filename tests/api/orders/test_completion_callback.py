@@ -1,4 +1,4 @@
-"""The signed callback that completes an order: who is believed, and what is answered."""
+"""The signed completion callback: authentication and responses."""
 
 import hashlib
 import hmac
@@ -131,7 +131,7 @@ async def test_a_callback_that_is_not_signed_by_us_changes_nothing(
     assert rows(database, "SELECT count(*) FROM stored_events") == before
 
 
-async def test_without_any_key_nobody_is_believed(database: str) -> None:
+async def test_without_keys_every_callback_is_refused(database: str) -> None:
     async with open_api(database) as api:
         order, _ = await api.cooking()
         answer = await call_back(api, completion(order))
@@ -163,7 +163,7 @@ async def test_a_late_callback_changes_nothing_and_is_no_error(
     assert rows(database, "SELECT count(*) FROM stored_events") == [(before[0][0] + 1,)]
 
 
-async def test_a_callback_for_a_completed_order_is_told_that_it_is_done(api: Api) -> None:  # S0-32
+async def test_a_callback_for_a_completed_order_gets_200(api: Api) -> None:  # S0-32
     order, _ = await api.cooking()
 
     first = await call_back(api, completion(order))
@@ -192,7 +192,7 @@ async def test_the_same_message_again_gets_the_same_answer_and_does_nothing(
     assert rows(database, "SELECT count(*) FROM stored_events") == events
 
 
-async def test_a_signed_callback_that_says_nothing_sensible_is_refused(api: Api) -> None:
+async def test_a_signed_callback_with_a_bad_body_is_refused(api: Api) -> None:
     order, _ = await api.cooking()
 
     no_json = await call_back(api, b"{")
@@ -212,7 +212,7 @@ def test_webhook_secrets_are_separated_by_commas() -> None:
     assert keys.standard == secrets
 
 
-def test_a_bad_secret_is_refused_without_being_shown() -> None:
+def test_a_bad_secret_is_refused_without_being_printed() -> None:
     with pytest.raises(SetupError, match="must be whsec_") as refused:
         callback_keys(some_settings(webhook_secrets="hunter2"))
 

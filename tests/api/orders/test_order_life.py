@@ -1,4 +1,4 @@
-"""An order's whole life over HTTP, as those see it who had no part in it."""
+"""The life cycle of an order over HTTP, with processors running."""
 
 from contextlib import AsyncExitStack
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reading orders and bots over HTTP: current, in order, and without any effect."""
+"""Order and bot queries: current, sorted, free of side effects."""
 
 import asyncio
 
@@ -66,7 +66,7 @@ async def test_the_list_is_in_the_order_of_the_board(api: Api) -> None:  # S0-08
     assert answer.json["serverNow"] >= listed[0]["createdAt"]
 
 
-async def test_one_order_is_shown_as_the_list_shows_it(api: Api) -> None:  # S0-01
+async def test_one_order_equals_its_list_entry(api: Api) -> None:  # S0-01
     await api.order()
     await api.cooking()
     await api.order("VIP")
@@ -77,7 +77,7 @@ async def test_one_order_is_shown_as_the_list_shows_it(api: Api) -> None:  # S0-
 
 
 @pytest.mark.parametrize("is_followed", [False, True])
-async def test_a_complete_order_still_says_which_bot_cooked_it_and_when(
+async def test_a_complete_order_keeps_its_bot_and_times(
     api: Api, database: str, is_followed: bool
 ) -> None:  # S0-01
     cooking, bot = await api.cooking()
@@ -137,7 +137,7 @@ async def test_bots_are_listed_newest_first_and_found_by_id(api: Api) -> None:  
 
 
 @pytest.mark.parametrize("kind", ["orders", "bots"])
-async def test_what_never_was_is_not_found(api: Api, kind: str) -> None:
+async def test_an_unknown_id_is_not_found(api: Api, kind: str) -> None:
     order, bot = await api.order(), await api.bot()
     other = bot if kind == "orders" else order
 
@@ -212,9 +212,7 @@ async def test_any_number_of_reads_at_once_recover_nothing(database: str) -> Non
 
 
 @pytest.mark.parametrize("path", ["/api/orders", "/api/bots", "/api/orders/{id}"])
-async def test_a_database_that_is_away_is_told_within_about_a_second(
-    database: str, path: str
-) -> None:
+async def test_an_unreachable_database_gives_503_within_a_second(database: str, path: str) -> None:
     async with proxy_to(database) as proxy, Service(proxy.conninfo, processors=()) as service:
         api, path = api_of(service), path.format(id=uuid7())
         await api.get(path)

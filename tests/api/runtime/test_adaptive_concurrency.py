@@ -1,4 +1,4 @@
-"""A bound that finds itself: it falls when answers are late, and rises while they are in time."""
+"""The adaptive concurrency limit: falls when responses are late, rises while they are in time."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ async def answer(under_way: AdaptiveConcurrencyLimit, *, late: bool) -> None:
 
 
 def fill(under_way: AdaptiveConcurrencyLimit) -> list[float]:
-    """As many as there is room for."""
+    """Begins requests until the limit is reached."""
     begun: list[float] = []
     while not under_way.is_full:
         begun.append(under_way.begin())
@@ -33,25 +33,25 @@ def fill(under_way: AdaptiveConcurrencyLimit) -> list[float]:
 def room(under_way: AdaptiveConcurrencyLimit) -> int:
     begun = fill(under_way)
     for _ in begun:
-        # In the future, as it were: neither late nor any use of the bound.
+        # A start in the future: neither late nor using the limit.
         under_way.end(asyncio.get_running_loop().time() + 1)
     return len(begun)
 
 
-async def test_it_falls_once_for_all_that_were_late_together() -> None:
+async def test_the_limit_falls_once_for_requests_that_were_late_together() -> None:
     under_way = AdaptiveConcurrencyLimit(GOOD_TIME)
     await asyncio.gather(*(answer(under_way, late=True) for _ in range(20)))
     assert INITIAL / 2 < room(under_way) < INITIAL
 
 
-async def test_it_falls_no_further_than_that_a_few_are_always_let_in() -> None:
+async def test_the_limit_never_falls_below_its_minimum() -> None:
     under_way = AdaptiveConcurrencyLimit(GOOD_TIME)
     for _ in range(40):
         await answer(under_way, late=True)
     assert room(under_way) == MINIMUM
 
 
-async def test_while_it_is_used_and_answers_are_in_time_it_rises() -> None:
+async def test_the_limit_rises_while_it_is_used_and_responses_are_in_time() -> None:
     under_way = AdaptiveConcurrencyLimit(GOOD_TIME)
     for _ in range(5):
         for began_at in fill(under_way):
@@ -59,7 +59,7 @@ async def test_while_it_is_used_and_answers_are_in_time_it_rises() -> None:
     assert INITIAL < room(under_way) < MAXIMUM
 
 
-async def test_whoever_uses_little_of_it_does_not_raise_it() -> None:
+async def test_low_utilisation_does_not_raise_the_limit() -> None:
     under_way = AdaptiveConcurrencyLimit(GOOD_TIME)
     for _ in range(200):
         await answer(under_way, late=False)

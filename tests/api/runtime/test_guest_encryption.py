@@ -1,4 +1,4 @@
-"""The guest book: what goes in sealed comes out for whoever has both keys, and for nobody else."""
+"""Encryption of guests' data: readable only with both the guest's and the service's key."""
 
 import asyncio
 from base64 import b64decode, b64encode
@@ -39,7 +39,7 @@ async def opened(book: GuestVault, *guests: SealedGuest) -> list[GuestDetails | 
     return await book.decrypt_each([(one.subject_id, one.sealed) for one in guests])
 
 
-async def test_what_was_sealed_can_be_opened(api: Api) -> None:
+async def test_encrypted_details_can_be_decrypted(api: Api) -> None:
     book = api.service.guests
     ada, bob = [await book.seal(RESTAURANT, guest) for guest in (ADA, BOB)]
 
@@ -96,19 +96,19 @@ async def test_after_the_erasure_nothing_that_was_sealed_can_be_opened(api: Api)
     assert await book.find(RESTAURANT, BOB.mobile_number) == bob.subject_id
 
 
-async def test_a_guest_who_comes_back_after_the_erasure_is_somebody_new(api: Api) -> None:
+async def test_a_guest_who_returns_after_the_erasure_is_a_new_subject(api: Api) -> None:
     book = api.service.guests
     before = await book.seal(RESTAURANT, ADA)
     await erase(api, before.subject_id)
     after = await book.seal(RESTAURANT, ADA)
 
     assert after.subject_id != before.subject_id
-    # Not even the number, which the service could guess, leads from one to the other.
+    # Not even the number, which the service could guess, links the two.
     assert after.pseudonym != before.pseudonym
     assert await opened(book, before, after) == [None, ADA]
 
 
-async def test_a_sealed_text_opens_in_its_own_place_only(api: Api) -> None:
+async def test_a_ciphertext_decrypts_only_for_its_subject(api: Api) -> None:
     book = api.service.guests
     ada, bob = [await book.seal(RESTAURANT, guest) for guest in (ADA, BOB)]
 
@@ -116,10 +116,8 @@ async def test_a_sealed_text_opens_in_its_own_place_only(api: Api) -> None:
         await book.decrypt_many({bob.subject_id: ada.sealed})
 
 
-async def test_a_key_that_was_put_in_another_guests_place_opens_nothing(
-    api: Api, database: str
-) -> None:
-    """Who can write to the table of keys, but has no service key, cannot swap guests."""
+async def test_a_key_moved_to_another_guest_decrypts_nothing(api: Api, database: str) -> None:
+    """Write access to the table of keys, without the service key, cannot swap guests."""
     book = api.service.guests
     ada, bob = [await book.seal(RESTAURANT, guest) for guest in (ADA, BOB)]
     swap = """
@@ -162,21 +160,21 @@ async def test_two_instances_with_one_key_read_each_others_guests(api: Api, data
         assert (await other.guests.seal(RESTAURANT, ADA)).subject_id == ada.subject_id
 
 
-async def test_without_a_key_no_guest_is_taken_in(database: str) -> None:
+async def test_without_a_key_no_guest_can_join(database: str) -> None:
     async with Service(database, read_models=(), processors=()) as service:
         with pytest.raises(NoGuestKeyError):
             await service.guests.seal(RESTAURANT, ADA)
     assert rows(database, KEYS) == []
 
 
-async def test_while_the_database_is_away_no_guest_is_taken_in() -> None:
+async def test_while_the_database_is_unreachable_no_guest_can_join() -> None:
     nowhere = "host=/nonexistent dbname=none"
     async with Service(nowhere, guest_key=GUEST_KEY, read_models=(), processors=()) as service:
         with pytest.raises(UnavailableError):
             await service.guests.seal(RESTAURANT, ADA)
 
 
-def test_what_is_printed_of_a_guest_or_a_key_tells_nothing() -> None:
+def test_reprs_of_guests_and_keys_reveal_nothing() -> None:
     shown: list[Any] = [ADA, f"{ADA}", [ADA], GUEST_KEY]
     for one in shown:
         assert "Ada" not in repr(one)
@@ -194,7 +192,7 @@ def test_a_name_is_stored_without_what_surrounds_it_and_composed() -> None:
     "name",
     ["", "   ", "x" * 81, "Ada\nLovelace", "\u202eadA", "A\u200bda", "Ada\x00", "\ud800", "\ufffe"],
 )
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     """BAD_INPUT 47."""
     with pytest.raises(BadInputError) as refused:
         guest_details(name, "+49 171 1234567")

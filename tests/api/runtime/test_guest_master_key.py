@@ -1,4 +1,4 @@
-"""The service's key: made once, the same for all instances, and never another by accident."""
+"""The service's key for guests' data: created once, shared by all instances, never replaced."""
 
 import os
 import stat
@@ -64,10 +64,8 @@ def test_the_key_itself_is_not_in_the_database(database: str, tmp_path: Path) ->
     assert len({key.wrapping, key.pseudonyms, bytes.fromhex(key.id)}) == 3
 
 
-def test_for_a_database_of_others_no_key_is_made_and_a_named_one_is_taken(
-    database: str, tmp_path: Path
-) -> None:
-    """On a disk that does not outlive the process it would be lost with the first restart."""
+def test_an_external_database_needs_a_configured_guest_key(database: str, tmp_path: Path) -> None:
+    """On an ephemeral disk a generated key would be lost with the first restart."""
     theirs = settings(tmp_path / "data", database_url=database)
     assert guest_key(theirs, database) is None
     assert not (tmp_path / "data").exists()
@@ -105,8 +103,10 @@ def test_a_start_without_the_databases_key_is_refused_and_makes_no_new_one(
     assert not elsewhere.exists()
 
 
-def test_a_named_file_that_is_not_there_is_not_made(database: str, tmp_path: Path) -> None:
-    """All instances would make their own."""
+def test_a_configured_key_file_that_is_missing_is_not_created(
+    database: str, tmp_path: Path
+) -> None:
+    """Each instance would create its own."""
     missing = tmp_path / "missing.key"
 
     with pytest.raises(SetupError, match=r"create it once .*give the same file to every instance"):
@@ -115,7 +115,7 @@ def test_a_named_file_that_is_not_there_is_not_made(database: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o644, 0o602])
-def test_a_key_that_everybody_can_read_is_refused(database: str, tmp_path: Path, mode: int) -> None:
+def test_a_world_readable_key_file_is_refused(database: str, tmp_path: Path, mode: int) -> None:
     with pytest.raises(SetupError, match="chmod 600"):
         guest_key(settings(tmp_path, guest_key_file=key_file(tmp_path, mode=mode)), database)
 
@@ -123,7 +123,7 @@ def test_a_key_that_everybody_can_read_is_refused(database: str, tmp_path: Path,
 @pytest.mark.parametrize(
     "content", [b"", b"secret", b64encode(bytes(31)), b64encode(bytes(33)), b"\xff" * 44]
 )
-def test_what_is_no_key_is_refused_with_how_to_make_one(
+def test_an_invalid_key_file_is_refused_with_instructions(
     database: str, tmp_path: Path, content: bytes
 ) -> None:
     with pytest.raises(SetupError, match="openssl rand -base64 32"):
@@ -131,7 +131,7 @@ def test_what_is_no_key_is_refused_with_how_to_make_one(
     assert rows(database, KNOWN) == []
 
 
-def test_a_directory_in_which_nothing_can_be_written_is_told(database: str, tmp_path: Path) -> None:
+def test_an_unwritable_directory_is_a_setup_error(database: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
 
     with pytest.raises(SetupError, match=r"cannot be written to .*DAYBOOK_GUEST_KEY_FILE"):

@@ -1,4 +1,4 @@
-"""Admission by itself: its verdicts on pushes while accepted ones are still to be carried out."""
+"""Load shedding alone: its decisions on pushes while deferred ones wait for execution."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ PLACES = 100
 
 
 class IdleCommitter(Struct):
-    """The figures of a committer that admission looks at."""
+    """The figures of a committer that load shedding reads."""
 
     waiting_seconds: float = 0.0
     answer_seconds: float = 0.0
@@ -33,7 +33,7 @@ def left(count: int) -> BacklogNumbers:
     return BacklogNumbers(1, count, None, None) if count else BacklogNumbers(None, 0, None, None)
 
 
-async def test_once_all_places_are_taken_nearly_all_are_emptied_first() -> None:
+async def test_a_full_backlog_is_drained_before_pushes_are_deferred_again() -> None:
     admission = admission_of(IdleCommitter())
     for _ in range(PLACES):
         assert admission.decide_push() is Decision.EXECUTE
@@ -48,16 +48,16 @@ async def test_once_all_places_are_taken_nearly_all_are_emptied_first() -> None:
     assert admission.decide_push() is Decision.EXECUTE
 
 
-async def test_who_is_turned_away_while_places_are_emptied_hears_when_they_are() -> None:
+async def test_a_push_rejected_while_draining_gets_the_time_until_it_is_drained() -> None:
     admission = admission_of(IdleCommitter())
     admission.per_second = 10.0
-    for _ in range(50):  # As many as are carried out in push_wait_seconds_max.
+    for _ in range(50):  # As many as are executed within push_wait_seconds_max.
         admission.count_queued()
     assert admission.decide_push() is Decision.REJECT
     assert admission.retry_seconds == 5  # (50 - 0.05 * 50) / 10 = 4.75
 
 
-async def test_after_a_burst_whoever_finds_too_many_under_way_is_turned_away() -> None:
+async def test_after_a_burst_pushes_beyond_the_concurrency_limit_are_rejected() -> None:
     admission = admission_of(IdleCommitter())
     for _ in range(PLACES):
         admission.count_queued()
@@ -66,11 +66,11 @@ async def test_after_a_burst_whoever_finds_too_many_under_way_is_turned_away() -
     assert admission.decide_push() is Decision.EXECUTE
     while not admission.pushes.is_full:
         admission.pushes.begin()
-    # Not accepted for later, which would fill the places again.
+    # Not deferred, which would fill the backlog again.
     assert admission.decide_push() is Decision.REJECT
 
 
-async def test_a_load_above_the_threshold_is_busy_until_half_of_it_is_left() -> None:
+async def test_a_load_above_the_threshold_is_busy_until_it_halves() -> None:
     committer = IdleCommitter()
     admission = admission_of(committer, busy_seconds=1.0, push_load_max=0.5)
     for waiting, verdict in ((0.5, "execute"), (0.51, "queue"), (0.26, "queue"), (0.24, "execute")):
@@ -78,7 +78,7 @@ async def test_a_load_above_the_threshold_is_busy_until_half_of_it_is_left() -> 
         assert admission.decide_push() == verdict, waiting
 
 
-async def test_late_answers_turn_away_more_than_can_be_answered_in_time() -> None:
+async def test_late_responses_reject_pushes_beyond_the_rate_in_time() -> None:
     committer = IdleCommitter(answer_seconds=0.2, last_count=200, patient_count=100)
     admission = admission_of(committer, busy_seconds=0.1, push_load_max=1000)
     assert admission.decide_push() is Decision.EXECUTE
@@ -88,7 +88,7 @@ async def test_late_answers_turn_away_more_than_can_be_answered_in_time() -> Non
     assert admission.decide_push() is Decision.EXECUTE
 
 
-async def test_pops_are_turned_away_by_what_is_as_urgent_alone() -> None:
+async def test_pops_are_rejected_by_the_urgent_queue_alone() -> None:
     committer = IdleCommitter(waiting_seconds=100.0)
     admission = admission_of(committer, busy_seconds=0.1, pop_load_max=10.0)
     assert admission.decide_pop() is Decision.EXECUTE

@@ -1,5 +1,4 @@
-"""A database that is down, read-only, full or slow: what is told, what still works, and how soon
-all is well again."""
+"""A database that is down, read-only, full or slow: responses, remaining reads, and recovery."""
 
 import asyncio
 import shutil
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 DEADLINE_SECONDS = 5.0
 RETURN_SECONDS = 2.0
-# A machine that does other things at the same time takes longer for everything.
+# Generous, because the machine may be busy.
 SLACK_SECONDS = 1.5
 ORDER = {"type": "NORMAL"}
 DISK_FULL = """
@@ -44,7 +43,7 @@ async def timed(asked: Any) -> tuple[Answer, float]:
 
 
 async def assert_unavailable(asked: Any, *kinds: str) -> str:
-    """Returns which kind of it."""
+    """Returns the problem code."""
     answer, seconds = await timed(asked)
     status, kind = answer.problem
     assert status == 503
@@ -55,7 +54,7 @@ async def assert_unavailable(asked: Any, *kinds: str) -> str:
 
 
 async def assert_read_soon(api: Api, path: str) -> None:
-    """The first to ask may meet a connection that was just ended, and is told to come back."""
+    """The first read may meet a closed connection, and is retried."""
     until = time.monotonic() + RETURN_SECONDS
     while (answer := await api.get(path)).status != 200:
         assert answer.status == 503
@@ -64,7 +63,7 @@ async def assert_read_soon(api: Api, path: str) -> None:
 
 
 async def assert_all_well_soon(api: Api, **headers: str) -> None:
-    """Nobody does anything for it but asking again."""
+    """Recovers without any action but retries."""
     began = time.monotonic()
     for method, path, body, status in (
         ("POST", "/api/orders", ORDER, 201),
@@ -97,7 +96,7 @@ def own_server() -> Iterator[tuple[Path, EmbeddedPostgres]]:
 
 
 @pytest.mark.alone
-async def test_a_server_that_is_stopped_is_told_of_and_found_again() -> None:
+async def test_a_stopped_server_is_reported_and_recovered_from() -> None:
     with own_server() as (directory, postgres):
         async with kitchen(postgres.conninfo) as api:
             await asyncio.to_thread(postgres.stop)
@@ -112,14 +111,14 @@ async def test_a_server_that_is_stopped_is_told_of_and_found_again() -> None:
             await asyncio.to_thread(again.start)
             try:
                 await assert_all_well_soon(api)
-                # What was answered with 503 has not happened behind anybody's back.
+                # No request answered with 503 was executed.
                 listed = await api.get("/api/orders")
                 assert len(listed.json["orders"]) == 2
             finally:
                 await asyncio.to_thread(again.stop)
 
 
-async def test_from_a_database_that_takes_no_writes_one_can_still_read(own_database: str) -> None:
+async def test_a_read_only_database_still_serves_reads(own_database: str) -> None:
     async with kitchen(own_database) as api:
         set_for_all(own_database, "default_transaction_read_only = on")
         await assert_unavailable(api.post("/api/orders", ORDER))
@@ -132,7 +131,7 @@ async def test_from_a_database_that_takes_no_writes_one_can_still_read(own_datab
 
 
 def set_for_all(conninfo: str, setting: str) -> None:
-    """Of this database's sessions: those that are open are ended, as a failover would."""
+    """For all sessions of this database; open ones are terminated, as in a failover."""
     name = psycopg.conninfo.conninfo_to_dict(conninfo)["dbname"]
     with psycopg.connect(make_conninfo(conninfo, dbname="postgres"), autocommit=True) as admin:
         admin.execute(f'ALTER DATABASE "{name}" SET {setting}')
@@ -151,7 +150,7 @@ async def test_a_full_disk_is_named_and_reading_goes_on(own_database: str) -> No
         assert len((await api.get("/api/orders")).json["orders"]) == 1
         with psycopg.connect(own_database, autocommit=True) as owner:
             owner.execute(ROOM_AGAIN)
-        # Readiness returns before anybody has written: a balancer sends no request until then.
+        # Readiness recovers before the next write: a load balancer sends no request until then.
         assert (await api.get("/health/ready")).status == 200
         assert rows(own_database, "SELECT count(*) FROM log WHERE topic = 'probe'") == [(0,)]
         await assert_all_well_soon(api)
@@ -159,11 +158,11 @@ async def test_a_full_disk_is_named_and_reading_goes_on(own_database: str) -> No
 
 
 @pytest.mark.alone
-async def test_a_database_that_is_too_slow_is_given_up_in_time(own_database: str) -> None:
+async def test_a_slow_database_times_out(own_database: str) -> None:
     async with kitchen(own_database) as api:
         with psycopg.connect(own_database) as holder:
             holder.execute("LOCK TABLE daybook.stored_events IN EXCLUSIVE MODE")
-            # There may be too little time left to find out that it was not committed.
+            # There may be too little time left to learn that it was not committed.
             told = await assert_unavailable(
                 api.post("/api/orders", ORDER, idempotency_key="slow"),
                 "unavailable",
@@ -173,7 +172,7 @@ async def test_a_database_that_is_too_slow_is_given_up_in_time(own_database: str
         if told == "unavailable":
             assert orders_count(own_database) == 1
         await assert_all_well_soon(api, idempotency_key="slow")
-    # Asked again with its key it happens once, whatever had become of it.
+    # A retry with its key has one effect, whether or not the first attempt was committed.
     assert orders_count(own_database) == 2
 
 

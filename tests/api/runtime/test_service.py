@@ -1,4 +1,4 @@
-"""The composed service and its health, on a real database, without a network in between."""
+"""The composed service and its health, on a real database, without a network."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ async def ask(service: Service, path: str, method: str = "GET") -> Answer:
 
 
 async def ready_with(service: Service, status: int) -> Answer:
-    """Asks until that is the answer, for ten seconds or so."""
+    """Polls until that is the response, for about ten seconds."""
     for _ in range(500):
         answer = await ask(service, "/health/ready")
         if answer.status == status:
@@ -42,7 +42,7 @@ def create_order() -> tuple[CreateOrder, Origin]:
 
 
 class Broken:
-    """A read model with a defect."""
+    """A read model that raises."""
 
     name = "broken"
     kinds: tuple[type[Event], ...] | None = None
@@ -72,7 +72,7 @@ async def test_liveness_does_not_need_the_database() -> None:
     assert (answer.status, answer.json) == (200, {"status": "ok"})
 
 
-async def test_readiness_is_refused_while_the_database_is_away_and_comes_back_by_itself(
+async def test_readiness_fails_while_the_database_is_unreachable_and_recovers(
     database: str,
 ) -> None:
     async with proxy_to(database) as proxy, Service(proxy.conninfo) as service:
@@ -108,7 +108,7 @@ async def test_readiness_is_refused_once_a_read_model_has_stopped_following(
     assert "RuntimeError: a defect" in caplog.text
 
 
-async def test_what_was_accepted_is_committed_before_the_service_ends(database: str) -> None:
+async def test_accepted_commands_are_committed_before_the_service_stops(database: str) -> None:
     async with Service(database) as service:
         accepted = [service.committer.submit(*create_order()) for _ in range(20)]
 

@@ -18,7 +18,7 @@ from tests.support.databases.tcp_proxy import proxy_to
 
 pytestmark = pytest.mark.anyio
 
-# Of every round trip, ten times as long as one takes.
+# The delay of every round trip, ten times its usual duration.
 DELAY_SECONDS = 0.03
 ANSWER_SECONDS_MAX = 0.3
 STALL_SECONDS_MAX = 0.05
@@ -27,7 +27,7 @@ TURNS_MAX = 5
 
 @asynccontextmanager
 async def probing(conninfo: str) -> AsyncIterator[list[float]]:
-    """How long a round trip takes, again and again, beside what is measured."""
+    """Measures the round trip repeatedly, beside the test."""
     taken: list[float] = []
 
     async def probe() -> None:
@@ -45,7 +45,7 @@ async def probing(conninfo: str) -> AsyncIterator[list[float]]:
 
 
 async def push_hundred(api: Api, first: int) -> tuple[list[int], list[float]]:
-    """Within half a second; returns the numbers that were taken, and how long answers took."""
+    """Sends them within half a second; returns the accepted numbers and the latencies."""
     taken: list[int] = []
     seconds: list[float] = []
 
@@ -62,7 +62,7 @@ async def push_hundred(api: Api, first: int) -> tuple[list[int], list[float]]:
 
 
 @pytest.mark.alone
-async def test_a_slow_database_is_relieved_and_nobody_waits_long(database: str) -> None:
+async def test_a_slow_database_is_relieved_and_no_push_waits_long(database: str) -> None:
     # S3-01, S3-07, S3-47, D-41: a hundred pushes at once, each round trip held back. What is
     # measured while the machine itself does not keep its time says nothing, and is done again.
     accepted: list[int] = []

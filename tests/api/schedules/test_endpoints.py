@@ -1,4 +1,4 @@
-"""Schedules over HTTP."""
+"""Schedule endpoints."""
 
 from typing import Any
 
@@ -150,7 +150,7 @@ async def test_a_key_makes_two_requests_one(api: Api, database: str) -> None:
     assert topics(database) == ["schedule.created"]
 
 
-async def test_without_a_database_it_says_so(database: str) -> None:
+async def test_an_unreachable_database_gives_503(database: str) -> None:
     async with proxy_to(database) as proxy, open_api(proxy.conninfo) as api:
         proxy.refusing = True
         proxy.drop_all()

@@ -1,4 +1,4 @@
-"""What is written in one go is sent in one go, and nothing is held back for longer than that."""
+"""Writes of one event loop iteration are sent together, and none is delayed longer."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Recorded(asyncio.Transport):
-    """Notes what it is told to do."""
+    """Records the calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ async def corked(beneath: Recorded) -> CoalescingTransport:
     return CoalescingTransport(beneath, asyncio.get_running_loop())
 
 
-async def test_what_is_written_in_one_go_is_sent_in_one_go(
+async def test_writes_of_one_iteration_are_sent_together(
     corked: CoalescingTransport, beneath: Recorded
 ) -> None:
     corked.write(b"head")
@@ -57,7 +57,7 @@ async def test_what_is_written_in_one_go_is_sent_in_one_go(
     assert beneath.told == [[b"head", b"body"], [b"more"]]
 
 
-async def test_whoever_hung_up_before_the_loop_came_round_is_sent_nothing(
+async def test_a_client_that_disconnected_before_the_flush_is_sent_nothing(
     corked: CoalescingTransport, beneath: Recorded
 ) -> None:
     corked.write(b"news")
@@ -66,7 +66,7 @@ async def test_whoever_hung_up_before_the_loop_came_round_is_sent_nothing(
     assert beneath.told == ["close"]
 
 
-async def test_whoever_writes_much_without_a_pause_does_not_fill_the_memory(
+async def test_a_large_write_is_flushed_at_once(
     corked: CoalescingTransport, beneath: Recorded
 ) -> None:
     chunk = bytes(BUFFERED_BYTES_MAX // 2)
@@ -77,7 +77,7 @@ async def test_whoever_writes_much_without_a_pause_does_not_fill_the_memory(
     assert beneath.told == [[chunk, chunk, chunk]]
 
 
-async def test_what_was_written_is_sent_before_the_end(
+async def test_buffered_writes_are_sent_before_close(
     corked: CoalescingTransport, beneath: Recorded
 ) -> None:
     corked.write(b"answer")
@@ -88,7 +88,7 @@ async def test_what_was_written_is_sent_before_the_end(
     assert corked.is_closing()
 
 
-async def test_what_is_broken_off_sends_nothing_more(
+async def test_abort_discards_buffered_writes(
     corked: CoalescingTransport, beneath: Recorded
 ) -> None:
     corked.write(b"answer")

@@ -1,4 +1,4 @@
-"""Which database is used, and the sentence for each that cannot be."""
+"""The choice of the database, and the message for each that cannot be used."""
 
 import socket
 import threading
@@ -18,7 +18,7 @@ from daybook.eventlog.errors import SetupError
 
 @pytest.fixture
 def web_server() -> Iterator[int]:
-    """A port on which something answers that is not a PostgreSQL."""
+    """A port with a server that is not a PostgreSQL."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
@@ -38,7 +38,7 @@ def web_server() -> Iterator[int]:
         thread.join()
 
 
-def test_the_database_of_the_url_goes_before_one_of_our_own(
+def test_database_url_goes_before_the_embedded_postgres(
     empty_database: str, tmp_path: Path
 ) -> None:
     settings = Settings(database_url=empty_database, data_dir=tmp_path / "unused")
@@ -62,7 +62,7 @@ def test_a_database_that_does_not_exist_is_refused(server: str) -> None:
     assert str(refused.value).endswith("create it, or name another in DATABASE_URL.")
 
 
-def test_a_server_that_is_not_there_is_refused() -> None:
+def test_an_unreachable_server_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(SetupError) as refused:
@@ -74,7 +74,7 @@ def test_a_server_that_is_not_there_is_refused() -> None:
     )
 
 
-def test_what_is_not_a_postgresql_is_refused(web_server: int) -> None:
+def test_a_server_that_is_not_a_postgresql_is_refused(web_server: int) -> None:
     with pytest.raises(SetupError, match="that server is not a PostgreSQL"):
         check(f"postgresql://ada:secret@127.0.0.1:{web_server}/kitchen")
 
@@ -90,7 +90,7 @@ def test_what_is_not_a_postgresql_is_refused(web_server: int) -> None:
         "postgresql://ada:12/secret@localhost/kitchen",
     ],
 )
-def test_a_malformed_url_is_refused_and_its_password_is_never_told(url: str) -> None:
+def test_a_malformed_url_is_refused_without_showing_its_password(url: str) -> None:
     with pytest.raises(SetupError, match="DATABASE_URL is not a connection string") as refused:
         check(url)
 
@@ -115,7 +115,7 @@ def test_a_user_without_rights_is_refused_and_nothing_is_left_half_made(
             connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(user)))
 
 
-def test_a_database_that_takes_no_writes_is_refused(server: str, empty_database: str) -> None:
+def test_a_read_only_database_is_refused(server: str, empty_database: str) -> None:
     name = str(conninfo_to_dict(empty_database)["dbname"])
     close = sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on")
     with psycopg.connect(server, autocommit=True) as connection:
@@ -131,6 +131,6 @@ def test_a_server_that_is_too_old_is_refused(number: int, version: str) -> None:
         refuse_old(number)
 
 
-def test_the_oldest_server_we_know_is_good_enough() -> None:
-    # It raises where it refuses, as the test above shows.
+def test_the_oldest_supported_server_is_accepted() -> None:
+    # It would raise SetupError otherwise.
     refuse_old(140000)

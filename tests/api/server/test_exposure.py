@@ -1,4 +1,4 @@
-"""What strangers find when they look for what is left lying about."""
+"""Routes that clients without a key can reach."""
 
 from collections.abc import AsyncIterator
 
@@ -18,7 +18,7 @@ async def shut(database: str) -> AsyncIterator[Api]:
 @pytest.mark.parametrize(
     "path", ["/", "/ops", "/login", "/api/orders", "/api/orders/", "//evil.example", "/nowhere"]
 )
-async def test_nobody_is_sent_anywhere_else(shut: Api, path: str) -> None:
+async def test_no_path_redirects(shut: Api, path: str) -> None:
     headers = {"Host": "daybook.example", "X-Forwarded-Proto": "http"}
     for method in ("GET", "POST"):
         answer = await shut.send(method, path, headers=headers)
@@ -45,13 +45,13 @@ async def test_nothing_of_the_repository_is_served(shut: Api, path: str) -> None
     assert (await shut.get(path)).problem == (404, "not-found")
 
 
-async def test_there_is_no_debugging_for_strangers(shut: Api) -> None:
+async def test_no_debug_route_is_served(shut: Api) -> None:
     assert shut.app.debug is False
     for path in ("/debug", "/console", "/docs", "/admin", "/server-status"):
         assert (await shut.get(path)).status == 404
 
 
-async def test_only_description_constants_and_health_are_told_to_strangers(
+async def test_only_openapi_public_config_and_health_need_no_key(
     shut: Api,
 ) -> None:
     for path in ("/metrics", "/api/doctor", "/api/events", "/api/queues"):

@@ -1,4 +1,4 @@
-"""Framing of requests: fields after a body are no headers, and only HTTP/1.x is answered."""
+"""Framing of requests: trailers are not headers, and only HTTP/1.x is answered."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ def chunked(path: str, body: bytes, *trailers: bytes, headers: Any = ()) -> byte
 
 
 class Recorder:
-    """Passes every request on, and keeps its headers as they are once the body was read."""
+    """Passes each request on, and keeps its headers as they are after the body was read."""
 
     def __init__(self) -> None:
         self.headers: list[list[tuple[bytes, bytes]]] = []
@@ -71,7 +71,7 @@ async def test_a_trailer_is_no_header(database: str, trailer: bytes) -> None:
         assert recorder.headers[0][0] == (b"host", b"localhost")
 
 
-async def test_a_key_in_a_trailer_lets_nobody_in(database: str) -> None:
+async def test_a_key_in_a_trailer_does_not_authenticate(database: str) -> None:
     key = (await issue(database, "admin")).encode()
     async with open_live(database, auth="keys") as live:
         refused = await live.exchange(
@@ -103,7 +103,7 @@ async def test_an_address_in_a_trailer_evades_no_limit(database: str) -> None:  
 
 
 @pytest.mark.parametrize("after", [b"0\r\nX: ", b"0\r\n", b"5;x="])
-async def test_what_comes_between_chunks_has_the_limits_of_a_head(
+async def test_bytes_between_chunks_count_towards_the_head_limit(
     live: Live, after: bytes
 ) -> None:  # SEC-14
     head = request("POST", "/api/orders", [CHUNKED, JSON])
@@ -123,7 +123,7 @@ CODINGS = ("gzip, chunked", "gzip", "identity", "deflate,chunked", "chunked, gzi
 
 
 @pytest.mark.parametrize("coding", CODINGS)
-async def test_a_transfer_coding_that_is_not_undone_is_refused(live: Live, coding: str) -> None:
+async def test_an_unsupported_transfer_coding_is_refused(live: Live, coding: str) -> None:
     sent = request("POST", "/api/orders", [("Transfer-Encoding", coding), JSON])
     refused = await live.exchange(sent + b"f\r\n" + b'{"type": "VIP"}' + b"\r\n0\r\n\r\n")
     assert refused.status in (400, 501)

@@ -1,4 +1,4 @@
-"""The address: taken before anything else is done, or refused in one sentence."""
+"""The listening socket: bound first, or refused with one message."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ def test_the_url_of_an_ipv6_address_has_brackets() -> None:
         assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"
 
 
-def test_a_taken_port_is_refused() -> None:
+def test_an_occupied_port_is_refused() -> None:
     with listen("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
         with pytest.raises(SetupError) as refused:
@@ -53,7 +53,7 @@ def test_an_unknown_host_is_refused() -> None:
         (errno.ENOBUFS, "Daybook cannot listen on port 80 of 192.0.2.1"),
     ],
 )
-def test_whatever_else_the_system_refuses_has_its_sentence(number: int, sentence: str) -> None:
+def test_each_bind_error_has_its_own_message(number: int, sentence: str) -> None:
     error = OSError(number, os.strerror(number))
 
     assert explain_bind_error(error, "192.0.2.1", 80).startswith(sentence)

@@ -1,4 +1,4 @@
-"""Limits of a connection: each just kept, just broken, and slow clients who are closed."""
+"""Limits of a connection, each at its limit and just beyond, and slow clients."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ async def live(database: str) -> AsyncIterator[Live]:
 
 
 def padded(total: int) -> bytes:
-    """A request whose address and headers have so many bytes, as they are counted."""
+    """A request whose URL and headers have this many bytes, as the limit counts them."""
     headers = [("Host", "localhost"), ("X", "")]
     size = len(LIVE) + sum(len(name) + len(value) + 4 for name, value in headers)
     return request("GET", LIVE, [("X", "x" * (total - size))])
@@ -61,7 +61,7 @@ async def test_small_requests_that_come_together_are_no_large_one(live: Live) ->
     writer.close()
 
 
-async def test_a_body_may_be_as_large_as_it_is_set(database: str) -> None:  # SEC-14
+async def test_the_body_limit_follows_the_setting(database: str) -> None:  # SEC-14
     async with open_live(database, body_bytes_max=2048, batch_body_bytes_max=4096) as live:
         told = (await live.api.get("/api/config")).json["limits"]
         assert (told["bodyBytesMax"], told["batchBodyBytesMax"]) == (2048, 4096)
@@ -86,7 +86,7 @@ def posted(path: str, body: bytes) -> bytes:
     return request("POST", path, [JSON], body)
 
 
-async def test_what_follows_a_body_that_nobody_read_is_no_request(live: Live) -> None:
+async def test_bytes_after_an_unread_body_are_not_parsed_as_a_request(live: Live) -> None:
     smuggled = request("DELETE", "/api/orders")
     large = request("POST", "/api/orders", [JSON, ("Content-Length", "999999")])
     reader, writer = await live.connect()
@@ -99,7 +99,7 @@ async def test_what_follows_a_body_that_nobody_read_is_no_request(live: Live) ->
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\nX"])
-async def test_who_does_not_finish_its_headers_is_closed_in_time(
+async def test_a_client_with_unfinished_headers_is_closed_in_time(
     database: str, sent: bytes
 ) -> None:  # SEC-15
     async with open_live(database, head_seconds_max=0.5) as live:
@@ -108,7 +108,7 @@ async def test_who_does_not_finish_its_headers_is_closed_in_time(
     assert 0.4 <= heard.seconds < 5
 
 
-async def test_a_byte_now_and_then_gives_nobody_more_time(database: str) -> None:  # SEC-15
+async def test_single_bytes_do_not_extend_the_deadline(database: str) -> None:  # SEC-15
     async with open_live(database, head_seconds_max=1.0, request_seconds_max=2.0) as live:
         began = time.monotonic()
         for head, limit in ((b"", "head"), (posted("/api/orders", b" " * 1000)[:-900], "request")):
@@ -122,7 +122,7 @@ async def test_a_byte_now_and_then_gives_nobody_more_time(database: str) -> None
     assert time.monotonic() - began < 10
 
 
-async def test_who_connects_and_says_nothing_at_first_gains_no_time(database: str) -> None:
+async def test_a_silent_start_does_not_extend_the_deadline(database: str) -> None:
     # SEC-15
     async with open_live(database, head_seconds_max=1.0) as live:
         reader, writer = await live.connect()
@@ -135,7 +135,7 @@ async def test_who_connects_and_says_nothing_at_first_gains_no_time(database: st
     assert heard.seconds < 1.6
 
 
-async def test_all_who_are_late_are_closed_however_many(database: str) -> None:  # SEC-15
+async def test_all_late_connections_are_closed_however_many(database: str) -> None:  # SEC-15
     count = 2 * CLOSED_PER_SCAN_MAX + 1
     async with open_live(database, head_seconds_max=0.5, connections_per_address_max=count) as live:
         began = time.monotonic()
@@ -154,19 +154,19 @@ async def drip(writer: asyncio.StreamWriter) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_who_rests_after_an_answer_and_begins_again_has_its_time_anew(database: str) -> None:
+async def test_each_request_on_a_kept_connection_has_a_new_deadline(database: str) -> None:
     async with open_live(database, head_seconds_max=0.6) as live:
         reader, writer = await live.connect()
         for _ in range(3):
             writer.write(request("GET", LIVE))
             assert (await hear(reader, 0.0)).status == 200
             await asyncio.sleep(0.7)
-        writer.write(b"\r\n")  # No request, but no rest either.
+        writer.write(b"\r\n")  # A blank line is neither a request nor an idle connection.
         assert (await hear(reader, 0.0)).status == 408
         writer.close()
 
 
-async def test_who_waits_for_jobs_is_not_taken_for_slow(database: str) -> None:
+async def test_a_long_poll_is_not_closed_as_slow(database: str) -> None:
     async with open_live(database, head_seconds_max=0.3, request_seconds_max=0.5) as live:
         body = b'{"queues": ["q"], "workerId": "w", "waitSeconds": 2}'
         heard = await live.exchange(posted("/api/jobs/claim", body))
@@ -174,14 +174,14 @@ async def test_who_waits_for_jobs_is_not_taken_for_slow(database: str) -> None:
     assert heard.seconds > 1.5
 
 
-async def test_a_worker_may_wait_as_long_as_it_is_set(database: str) -> None:  # SEC-14
+async def test_the_wait_limit_follows_the_setting(database: str) -> None:  # SEC-14
     async with open_live(database, wait_seconds_max=1) as live:
         for seconds, status in ((1, 200), (1.1, 422)):
             body = b'{"queues": ["q"], "workerId": "w", "waitSeconds": %g}' % seconds
             assert (await live.exchange(posted("/api/jobs/claim", body))).status == status
 
 
-async def test_a_page_may_be_as_large_as_it_is_set(database: str) -> None:  # SEC-14
+async def test_the_page_limit_follows_the_setting(database: str) -> None:  # SEC-14
     async with open_live(database, page_max=50) as live:
         for path in ("/api/orders", "/api/jobs", "/api/events", "/api/restaurants"):
             assert (await live.api.get(f"{path}?limit=50")).status == 200
@@ -189,14 +189,14 @@ async def test_a_page_may_be_as_large_as_it_is_set(database: str) -> None:  # SE
             assert refused.problem == (400, "bad-parameter"), path
 
 
-async def test_an_address_may_have_so_many_connections(database: str) -> None:  # SEC-14
+async def test_connections_per_address_are_limited(database: str) -> None:  # SEC-14
     async with open_live(database, connections_per_address_max=3) as live:
         held = [await live.connect("127.0.0.2") for _ in range(3)]
         reader, writer = await live.connect("127.0.0.2")
         refused = await hear(reader, 0.0)
         assert (refused.status, refused.kind) == (503, "too-many-connections")
         assert refused.headers["retry-after"] == "1"
-        # Others are not concerned, and neither is who comes after one has left.
+        # Other addresses are not affected, nor is a client that connects after one has left.
         assert (await live.exchange(request("GET", LIVE))).status == 200
         held[0][1].close()
         await asyncio.sleep(0.2)
@@ -207,7 +207,7 @@ async def test_an_address_may_have_so_many_connections(database: str) -> None:  
             one.close()
 
 
-async def test_connections_that_rest_make_room_for_other_addresses(database: str) -> None:
+async def test_idle_connections_make_room_for_other_addresses(database: str) -> None:
     async with open_live(database, connections_max=6, connections_per_address_max=3) as live:
         held = []
         for address in ("127.0.0.2", "127.0.0.3"):
@@ -216,7 +216,7 @@ async def test_connections_that_rest_make_room_for_other_addresses(database: str
                 writer.write(request("GET", LIVE))
                 assert (await hear(reader, 0.0)).status == 200
                 held.append((reader, writer))
-        # They rest; a third address is served all the same, until it has as many as they.
+        # They are idle: a third address is still served, until it has as many as they.
         statuses = []
         for _ in range(3):
             reader, writer = await live.connect("127.0.0.4")
@@ -230,7 +230,7 @@ async def test_connections_that_rest_make_room_for_other_addresses(database: str
             writer.close()
 
 
-async def test_who_says_nothing_makes_room_but_who_is_answered_does_not(database: str) -> None:
+async def test_silent_connections_make_room_but_active_ones_do_not(database: str) -> None:
     async with open_live(database, connections_max=4, connections_per_address_max=3) as live:
         body = b'{"queues": ["q"], "workerId": "w", "waitSeconds": 5}'
         polls = [await live.connect("127.0.0.2") for _ in range(3)]
@@ -273,7 +273,7 @@ async def test_a_trusted_proxy_may_have_more(database: str) -> None:
             writer.close()
 
 
-async def test_connections_that_end_are_counted_no_longer(live: Live) -> None:
+async def test_closed_connections_are_not_counted(live: Live) -> None:
     before = counters.REGISTRY.get_sample_value("daybook_connections")
     for _ in range(20):
         await live.exchange(request("GET", LIVE))

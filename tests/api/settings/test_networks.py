@@ -1,4 +1,4 @@
-"""Addresses: what a header says is believed as far as a trusted proxy wrote it, and no further."""
+"""Client addresses: only entries written by trusted proxies count."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def test_without_a_proxy_the_peer_is_the_client() -> None:
     assert address("192.0.2.1") == "192.0.2.1"
 
 
-def test_what_a_client_says_of_itself_has_no_effect() -> None:
+def test_forwarding_headers_of_clients_have_no_effect() -> None:
     # SEC-16
     assert address("192.0.2.1", "203.0.113.9") == "192.0.2.1"
     assert address("192.0.2.1", "10.0.0.1, 203.0.113.9") == "192.0.2.1"
@@ -34,7 +34,7 @@ def test_a_trusted_proxy_is_believed() -> None:
     assert address("10.0.0.1", "203.0.113.9") == "203.0.113.9"
 
 
-def test_what_the_client_put_in_front_of_the_list_has_no_effect() -> None:
+def test_entries_prepended_by_the_client_have_no_effect() -> None:
     assert address("10.0.0.1", "198.51.100.7, 203.0.113.9") == "203.0.113.9"
     assert address("10.0.0.1", "198.51.100.7", "203.0.113.9") == "203.0.113.9"
 
@@ -43,12 +43,12 @@ def test_a_chain_of_trusted_proxies_leads_to_the_client() -> None:
     assert address("10.0.0.1", "6.6.6.6, 203.0.113.9, 10.0.0.3, 10.0.0.2") == "203.0.113.9"
 
 
-def test_if_all_are_trusted_the_first_of_them_asked() -> None:
+def test_if_all_addresses_are_trusted_the_first_is_the_client() -> None:
     assert address("10.0.0.1", "10.9.9.9, 10.0.0.2") == "10.9.9.9"
 
 
 @pytest.mark.parametrize("nonsense", ["unknown", "_hidden", "", "1.2.3", "1.2.3.4.5", "x" * 9999])
-def test_what_cannot_be_read_is_charged_to_the_proxy_that_handed_it_on(nonsense: str) -> None:
+def test_an_unreadable_entry_counts_for_the_proxy_that_forwarded_it(nonsense: str) -> None:
     assert address("10.0.0.1", f"203.0.113.9, {nonsense}, 10.0.0.2") == "10.0.0.2"
 
 
@@ -66,8 +66,8 @@ def test_the_standard_header_is_read_if_it_is_the_one(told: str) -> None:
     assert address("10.0.0.1", told, header="forwarded") == "203.0.113.9"
 
 
-def test_the_other_header_is_not_looked_at() -> None:
-    """A proxy hands on what it does not know, so that this one is the client's own."""
+def test_the_other_forwarding_header_is_ignored() -> None:
+    """A proxy passes on headers that it does not know, so this one is the client's own."""
     assert address("10.0.0.1", "for=6.6.6.6", sent_as="forwarded") == "10.0.0.1"
     assert address("10.0.0.1", "6.6.6.6", header="forwarded", sent_as="x-forwarded-for") == (
         "10.0.0.1"
@@ -85,11 +85,11 @@ def test_an_ipv4_address_written_as_ipv6_is_the_same_client() -> None:
     assert address("::ffff:10.0.0.1", "203.0.113.9") == "203.0.113.9"
 
 
-def test_a_peer_without_an_address_is_believed_nothing() -> None:
+def test_a_peer_without_an_address_is_not_trusted() -> None:
     assert address(None, "203.0.113.9") == UNKNOWN
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0/33", "proxy.example.com", "10.0.0.1/8"])
-def test_what_is_no_network_is_refused_at_the_start(text: str) -> None:
+def test_an_invalid_network_is_refused_at_start(text: str) -> None:
     with pytest.raises(SetupError, match="DAYBOOK_TRUSTED_PROXIES must be networks"):
         read_networks(text)

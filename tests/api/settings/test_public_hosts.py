@@ -1,4 +1,4 @@
-"""The name by which a request asked for this service: a page of another site has another one."""
+"""The Host header: protection against DNS rebinding."""
 
 from typing import Any
 
@@ -83,14 +83,14 @@ async def test_with_keys_an_address_or_the_name_it_listens_on_will_do() -> None:
 
 
 @pytest.mark.parametrize("text", ["https://x", "x:80", "a b", "*.example", "x/", "[::1", "ü.de"])
-def test_names_that_are_none_are_refused_at_the_start(text: str) -> None:
+def test_invalid_public_hosts_are_refused_at_start(text: str) -> None:
     with pytest.raises(SetupError, match="DAYBOOK_PUBLIC_HOSTS"):
         load({"DAYBOOK_PUBLIC_HOSTS": text, "DAYBOOK_DATA_DIR": "unused"}, {})
     with pytest.raises(SetupError, match="DAYBOOK_PUBLIC_HOSTS"):
         read_hosts(text)
 
 
-# A page of another site could want every route of an open service.
+# A page of another site could attack every route of an open service.
 OPEN_ROUTES: list[tuple[str, str, dict[str, Any] | None]] = [
     ("GET", "/", None),
     ("GET", "/ops", None),
@@ -116,7 +116,7 @@ async def test_an_open_service_refuses_another_name_on_every_route(
     database: str, method: str, path: str, body: Any
 ) -> None:
     async with open_api(database) as api:
-        # As a rebound page sends it: to itself, so that the browser calls it same-origin.
+        # As a rebound page sends it: the browser considers it same-origin.
         led = {"host": EVIL, "sec_fetch_site": "same-origin", "origin": f"http://{EVIL}"}
         refused = await api.ask(method, path, body, **led)
         assert refused.problem == (421, "unknown-host")
@@ -137,7 +137,7 @@ async def test_a_rebound_page_learns_and_changes_nothing_over_a_socket(database:
         writer.close()
 
 
-async def test_a_key_is_good_by_any_name(database: str) -> None:
+async def test_a_bearer_key_is_valid_under_any_host(database: str) -> None:
     key = await issue(database, "admin")
     async with open_api(database, auth="keys") as api:
         await refresh(api)
@@ -164,7 +164,7 @@ async def test_with_keys_pages_and_cookies_need_a_known_name(database: str) -> N
         for path in ("/login", "/logout"):
             refused = await api.ask("POST", path, {"key": key}, host=EVIL)
             assert refused.problem == (421, "unknown-host"), path
-        # Whose cookie is no good learns no more than that.
+        # An invalid cookie gets 401 and no further details.
         unknown = await api.ask("GET", "/api/me", host=EVIL, cookie="daybook_key=x")
         assert unknown.problem == (401, "unauthorized")
         # On a public route the cookie does not count.

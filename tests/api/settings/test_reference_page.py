@@ -1,4 +1,4 @@
-"""The page of all settings says what the settings are."""
+"""The reference page of all settings matches the settings."""
 
 from msgspec.structs import fields
 
@@ -9,7 +9,7 @@ from tests.support.running.processes import ROOT
 PAGE = ROOT / "docs" / "operate" / "configuration.md"
 
 
-def test_the_page_is_what_the_settings_say() -> None:
+def test_the_reference_page_matches_the_settings() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), (
         "run python -m daybook.api.settings.reference_page"
     )

@@ -1,4 +1,4 @@
-"""Settings: the environment, the flags over it, and what is refused."""
+"""Settings: environment, flags, and the errors for invalid ones."""
 
 import os
 import re
@@ -115,7 +115,7 @@ def test_root_keeps_its_data_in_var_lib(monkeypatch: pytest.MonkeyPatch) -> None
         ({"HOME": "/home/ada"}, "/home/ada/.local/share/daybook"),
     ],
 )
-def test_everybody_else_keeps_it_in_one_place_of_their_own(
+def test_other_users_keep_data_in_their_home(
     monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], expected: str
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -132,7 +132,7 @@ QSTASH = {
 }
 
 
-def test_the_kitchen_has_its_usual_constants() -> None:  # S0-84
+def test_order_rules_have_documented_defaults() -> None:  # S0-84
     settings = load(ROOMY, {})
 
     assert settings.processing_delay_seconds == 10
@@ -221,7 +221,7 @@ def test_an_address_alone_is_not_half_of_qstash() -> None:
 
 @pytest.mark.parametrize("url", ["daybook.example", "ftp://daybook.example", "https://", "https:x"])
 @pytest.mark.parametrize("name", ["APP_BASE_URL", "QSTASH_URL"])
-def test_an_address_must_be_one(name: str, url: str) -> None:
+def test_a_url_setting_must_be_a_url(name: str, url: str) -> None:
     with pytest.raises(SetupError, match=f"{name} must be a URL such as https://"):
         load({**ROOMY, **QSTASH, name: url}, {})
 
@@ -248,7 +248,7 @@ def test_limits_for_guests_are_those_of_the_source_unless_set() -> None:
         ("DAYBOOK_KIOSK_KEYS", "a-key-that-is-long-enough,door"),
     ],
 )
-def test_what_would_limit_the_wrong_ones_is_refused_at_the_start(name: str, text: str) -> None:
+def test_invalid_limit_settings_are_refused_at_start(name: str, text: str) -> None:
     with pytest.raises(SetupError, match=name):
         load({**ROOMY, name: text}, {})
 
@@ -289,7 +289,7 @@ def notifying(host: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     "host", ["example.org", "10.0.0.7", "127.0.0.1.example.org", "[fe80::1]", "127.0.0.1:9"]
 )
-def test_a_token_or_the_number_of_a_guest_goes_out_by_https(host: str) -> None:  # SEC-13
+def test_tokens_and_guest_data_are_sent_only_by_https(host: str) -> None:  # SEC-13
     with pytest.raises(SetupError, match="DAYBOOK_NOTIFY_URL must begin with https://"):
         load(notifying(host), {})
     with pytest.raises(SetupError, match="QSTASH_URL must begin with https://"):
@@ -302,10 +302,10 @@ def test_a_token_or_the_number_of_a_guest_goes_out_by_https(host: str) -> None: 
         ("127.0.0.1:9", "127.0.0.0/8"),
         ("[::1]:9", "::1"),
         ("mail.lan", "pos.lan, mail.lan"),
-        # Where it leads is found out when it is called.
+        # Its address is checked when it is called.
         ("mail.lan", "192.168.0.0/16"),
     ],
 )
-def test_what_the_operator_calls_private_need_not(host: str, private: str) -> None:
+def test_private_hosts_may_be_called_without_https(host: str, private: str) -> None:
     settings = load({**notifying(host), "DAYBOOK_OUTBOUND_PRIVATE": private}, {})
     assert settings.notify_url == f"http://{host}/hook"

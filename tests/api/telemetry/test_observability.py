@@ -1,4 +1,4 @@
-"""Seeing what happens: lines, numbers and traces, and nothing in them that is not for them."""
+"""Logs, metrics and traces, and that none of them contains secrets or personal data."""
 
 import io
 import json
@@ -86,7 +86,7 @@ async def test_the_metrics_tell_of_queues_the_log_and_the_committer(
     assert "nothing-of-this-name" not in text
 
 
-async def test_however_often_it_is_asked_the_database_is_asked_now_and_then(
+async def test_frequent_scrapes_do_not_query_the_database_each_time(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
@@ -120,7 +120,7 @@ def test_a_trace_is_named_by_the_header_of_the_standard(header: str, trace: UUID
     assert trace_of(None) is None
 
 
-async def test_what_a_traced_request_records_belongs_to_its_trace(api: Api, database: str) -> None:
+async def test_events_of_a_traced_request_carry_its_trace_id(api: Api, database: str) -> None:
     await api.post("/api/orders", {"type": "NORMAL"}, traceparent=TRACEPARENT)
     own = "01a1e2a9-6eef-77f7-b03d-6b5dec09ddc3"
     both = {"traceparent": TRACEPARENT, "daybook_correlation_id": own}
@@ -135,7 +135,7 @@ async def test_what_a_traced_request_records_belongs_to_its_trace(api: Api, data
 async def test_with_an_exporter_every_request_is_a_span(api: Api, database: str) -> None:
     spans, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
-    # What wraps the application is called like it, and is none.
+    # The wrapper is an ASGI application, but not an App.
     traced = Api(Traced(api.app, provider.get_tracer("test")), api.service)  # type: ignore[arg-type]
     await traced.post("/api/orders", {"type": "NORMAL"}, traceparent=TRACEPARENT)
     await traced.post("/api/orders", {"type": "ROUND"})
@@ -149,7 +149,7 @@ async def test_with_an_exporter_every_request_is_a_span(api: Api, database: str)
     assert rows(database, "SELECT correlation_id FROM stored_events") == [(UUID(TRACE),)]
 
 
-def test_an_exporter_without_its_packages_is_one_sentence() -> None:
+def test_an_exporter_without_its_packages_is_a_setup_error() -> None:
     with pytest.raises(SetupError, match="opentelemetry-exporter-otlp"), exporting("http://x:4318"):
         pass
 
@@ -173,7 +173,7 @@ async def test_a_line_says_which_request_and_which_command_it_belongs_to(
     assert (context["commandId"], context["traceId"]) == (str(command), TRACE)
 
 
-async def test_who_is_not_let_in_and_what_an_admin_does_is_written_down(
+async def test_denied_requests_and_admin_commands_are_logged(
     database: str, said: io.StringIO
 ) -> None:  # SEC-22
     async with open_counter_api(database, auth="keys") as api:
@@ -193,10 +193,10 @@ async def test_who_is_not_let_in_and_what_an_admin_does_is_written_down(
     ]
 
 
-async def test_nothing_that_was_planted_is_found_anywhere(
+async def test_planted_secrets_appear_in_no_log_metric_or_trace(
     database: str, said: io.StringIO
 ) -> None:  # SEC-22
-    """A key, a name and a number, in the places where they belong and where they do not."""
+    """A key, a name and a number, in fields where they belong and where they do not."""
     name, number = "Zebulon Planted", "+491709876543"
     async with open_counter_api(database, auth="keys") as api:
         admin = await holder(api, database, "admin")
@@ -230,7 +230,7 @@ async def asked(live: Live, key: str, *, address: str = "127.0.0.1") -> Any:
     return heard
 
 
-async def test_whoever_shows_too_many_bad_keys_is_told_to_wait_everywhere(database: str) -> None:
+async def test_too_many_invalid_keys_are_throttled_in_all_processes(database: str) -> None:
     # SEC-09
     async with (
         open_live(database, auth="keys") as live,
@@ -247,7 +247,7 @@ async def test_whoever_shows_too_many_bad_keys_is_told_to_wait_everywhere(databa
         assert 1 <= int(sixth.headers["retry-after"]) <= 60
         assert sixth.headers["ratelimit-policy"] == '"failed-keys";q=5;w=60'
         assert seventh.status == 429
-        # A good key is good, and another address has tries of its own; so has who shows none.
+        # Valid keys, other addresses and requests without a key are not throttled.
         assert (await asked(live, good)).status == 200
         assert (await asked(live, bad, address="127.0.0.9")).status == 401
         assert (await live.exchange(request("GET", "/api/orders"))).status == 401

@@ -1,4 +1,4 @@
-"""What happens at the counter is told in one form, counted, and told without names and numbers."""
+"""Structured log lines: one form, counted, and without names and numbers."""
 
 import asyncio
 import io
@@ -46,7 +46,7 @@ async def api(database: str) -> AsyncIterator[Api]:
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """What a service of its own would print; here somebody else sees to logging, too."""
+    """The lines that a service would print; pytest has configured handlers of its own."""
     monkeypatch.setattr(logger, "hasHandlers", lambda: False)
     with redirect_stderr(io.StringIO()) as said, json_logging():
         yield said
@@ -73,7 +73,7 @@ def test_a_line_is_json_with_these_four_members(lines: io.StringIO) -> None:
     assert abs((at - datetime.now(UTC)).total_seconds()) < 60
 
 
-async def test_lines_that_anybody_can_cause_are_limited_and_counted(
+async def test_lines_that_clients_can_cause_are_limited_and_counted(
     lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daybook.api.telemetry.log_flood_limit.WINDOW_SECONDS", 0.5)
@@ -85,7 +85,7 @@ async def test_lines_that_anybody_can_cause_are_limited_and_counted(
     denied = [line["context"] for line in json_logging if line["event"] == "access.denied"]
     assert [one["number"] for one in denied] == [0, 1, 2]
     assert len(json_logging) == 3 + 10
-    # Nothing else happens, and it is told all the same.
+    # It is logged without a further event.
     await asyncio.sleep(0.7)
     (last,) = told(lines)[13:]
     assert (last["event"], last["level"]) == ("access.denied", "warning")
@@ -172,7 +172,7 @@ def test_an_answer_that_is_the_services_fault_is_counted() -> None:
     assert [now - was for now, was in zip(after, before, strict=True)] == [1, 1, 0]
 
 
-def test_while_nobody_wants_lines_it_is_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_counted_while_logging_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logger, "isEnabledFor", lambda _level: False)
     monkeypatch.setattr(structured_log, "redact", lambda _context: pytest.fail("in vain"))
     before = read_count("daybook_joins")
@@ -213,14 +213,14 @@ def test_no_context_carries_a_name_or_a_number(context: dict[str, Any]) -> None:
 
 
 @given(some.from_regex(r"\+[1-9][0-9]{7,14}", fullmatch=True), some.text("abc,:; \n", max_size=5))
-def test_whatever_number_stands_in_a_text_is_masked(number: str, around: str) -> None:
+def test_phone_numbers_in_texts_are_masked(number: str, around: str) -> None:
     text = f"{around} {number} {around}"
 
     assert number[1:] not in redact({"detail": text})["detail"]
 
 
 @given(some.from_regex(KEY_PATTERN, fullmatch=True), some.text("abc,:; \n", max_size=5))
-def test_whatever_key_stands_in_a_text_is_masked_to_its_end(key: str, around: str) -> None:
+def test_api_keys_in_texts_are_masked_completely(key: str, around: str) -> None:
     # SEC-22: a secret may have a hyphen anywhere
     assert redact({"detail": f"{around} {key} {around}"}) == {
         "detail": f"{around} {MASKED} {around}"
@@ -238,12 +238,12 @@ def test_whatever_key_stands_in_a_text_is_masked_to_its_end(key: str, around: st
         "12345",
     ],
 )
-def test_what_is_needed_to_find_something_is_left_as_it_is(text: str) -> None:
+def test_ids_and_timestamps_are_not_masked(text: str) -> None:
     assert redact({"value": text}) == {"value": text}
     assert redact({"value": TICKET}) == {"value": TICKET}
 
 
-async def test_nothing_that_a_guest_says_is_told(api: Api, lines: io.StringIO) -> None:
+async def test_no_line_contains_guest_data(api: Api, lines: io.StringIO) -> None:
     # D-36, SEC-22
     for _ in range(4):
         await api.post(f"{LINE}/tickets", party(7, name="Wilhelmina", idempotencyKey="x"))

@@ -1,4 +1,4 @@
-"""Erasing a guest: the key goes with the event, for good, and history can still be replayed."""
+"""Erasure destroys the key with the event; history can still be replayed."""
 
 import asyncio
 from typing import Any
@@ -37,7 +37,9 @@ async def erase(api: Api, subject_id: UUID, body: Any = REASON, **headers: str) 
     return await api.post(f"/api/subjects/{subject_id}/erase", body, **headers)
 
 
-async def test_an_erasure_destroys_the_key_and_says_who_and_why(api: Api, database: str) -> None:
+async def test_an_erasure_destroys_the_key_and_records_actor_and_reason(
+    api: Api, database: str
+) -> None:
     ada = await sealed(api)
     answer = await erase(api, ada.subject_id)
 
@@ -101,7 +103,7 @@ async def test_with_an_idempotency_key_the_same_answer_is_replayed(api: Api) -> 
     assert second.headers["idempotent-replayed"] == "true"
 
 
-async def test_who_was_never_a_guest_cannot_be_erased(api: Api, database: str) -> None:
+async def test_an_unknown_guest_cannot_be_erased(api: Api, database: str) -> None:
     assert (await erase(api, uuid4())).problem == (404, "not-found")
     order = await api.order()
     assert (await erase(api, UUID(order["id"]))).problem == (404, "not-found")

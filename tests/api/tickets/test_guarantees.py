@@ -1,4 +1,4 @@
-"""What a restaurant may rely on: all or nothing, any instance, and in time."""
+"""Guarantees of the waitlist: atomicity, any instance, latency."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Restaurants over HTTP."""
+"""Restaurant endpoints."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -33,7 +33,7 @@ async def test_a_restaurant_is_opened_once_with_its_defaults(api: Api, database:
     assert rows(database, "SELECT count(*) FROM log") == [(1,)]
 
 
-async def test_what_is_changed_holds_for_who_comes_after(api: Api, database: str) -> None:
+async def test_changed_settings_apply_to_later_guests(api: Api, database: str) -> None:
     await open_restaurant(api)
     before = await join(api, 1)
     changed = await api.patch(LINE, {"tokenPrefix": "NEW", "noShowGraceSeconds": None})
@@ -73,7 +73,7 @@ async def test_restaurants_are_listed_page_by_page(api: Api) -> None:
         ({"name": "two\nlines"}, "schema"),
     ],
 )
-async def test_what_does_not_fit_opens_nothing(
+async def test_an_invalid_body_opens_no_restaurant(
     api: Api, changes: dict[str, Any], code: str
 ) -> None:
     answer = await api.post("/api/restaurants", {**RESTAURANT, **changes})

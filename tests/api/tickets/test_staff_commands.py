@@ -1,4 +1,4 @@
-"""Walk-in guests over HTTP: joining, being called, and everything after that."""
+"""Tickets: join, call and all staff commands."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def topics(database: str) -> list[str]:
 
 
 # S2-09 S2-12 S2-13
-async def test_a_guest_joins_and_is_told_token_position_and_wait(api: Api) -> None:
+async def test_a_guest_joins_and_gets_token_position_and_wait(api: Api) -> None:
     await join(api, 1)
     ticket = await join(api, 2, seatingType="outdoor")
 
@@ -47,7 +47,7 @@ async def test_a_guest_joins_and_is_told_token_position_and_wait(api: Api) -> No
     assert await look(api, ticket) == ticket
 
 
-async def test_a_ticket_tells_nothing_of_its_guest_to_whoever_has_its_address(api: Api) -> None:
+async def test_a_public_ticket_contains_no_personal_data(api: Api) -> None:
     ticket = await join(api, 1)
 
     assert "guest" not in ticket
@@ -57,7 +57,7 @@ async def test_a_ticket_tells_nothing_of_its_guest_to_whoever_has_its_address(ap
 
 
 # S2-19
-async def test_the_desk_sees_whom_it_calls(api: Api) -> None:
+async def test_staff_see_the_name_of_the_called_guest(api: Api) -> None:
     await join(api, 7)
     called = await call_next(api, desk="A")
 
@@ -67,7 +67,7 @@ async def test_the_desk_sees_whom_it_calls(api: Api) -> None:
     assert called["position"] is None
 
 
-async def test_a_guest_goes_the_whole_way_to_the_table(api: Api, database: str) -> None:
+async def test_a_guest_is_called_and_seated(api: Api, database: str) -> None:
     ticket = await join(api)
     await call_next(api)
     recalled = await act(api, ticket, "recall", desk="B")
@@ -88,7 +88,7 @@ async def test_a_guest_goes_the_whole_way_to_the_table(api: Api, database: str) 
     assert live_rows(database) == fold_of_the_log(database)
 
 
-async def test_who_did_not_show_up_comes_back_to_the_old_place(api: Api) -> None:
+async def test_a_returned_no_show_gets_its_former_position(api: Api) -> None:
     first, second = await join(api, 1), await join(api, 2)
     await call_next(api)
     missed = await act(api, first, "no-show")
@@ -115,7 +115,7 @@ async def test_a_guest_may_cancel_and_is_called_no_more(api: Api) -> None:
     assert (await act(api, first, "cancel")).problem == (409, "ticket-over")
 
 
-async def test_nobody_to_call_is_no_content(api: Api) -> None:
+async def test_calling_an_empty_waitlist_gives_204(api: Api) -> None:
     answer = await api.post(f"{LINE}/call-next")
 
     assert (answer.status, answer.body) == (204, b"")
@@ -123,7 +123,7 @@ async def test_nobody_to_call_is_no_content(api: Api) -> None:
     assert "content-type" not in answer.headers
 
 
-async def test_the_desk_may_call_out_of_turn(api: Api, database: str) -> None:
+async def test_staff_may_call_out_of_turn(api: Api, database: str) -> None:
     first, second = await join(api, 1), await join(api, 2)
     called = await act(api, second, "call", desk="A")
 
@@ -157,7 +157,7 @@ async def test_a_transferred_guest_gets_a_token_there_and_keeps_the_ticket(api: 
         "ROST-000002",
         2,
     )
-    # Whoever holds the old address is told where the ticket is now.
+    # The old address shows where the ticket is now.
     assert (await look(api, ticket))["restaurant"] == "osteria"
     assert (await look(api, ticket, "/api/restaurants/osteria"))["tokenNumber"] == "ROST-000002"
     assert (await act(api, ticket, "seat")).problem == (404, "not-found")
@@ -167,7 +167,7 @@ async def test_a_transferred_guest_gets_a_token_there_and_keeps_the_ticket(api: 
 
 
 # D-31
-async def test_a_call_that_was_overtaken_calls_nobody(api: Api) -> None:
+async def test_a_call_with_a_stale_after_token_calls_no_guest(api: Api) -> None:
     first, second = await join(api, 1), await join(api, 2)
     assert (await call_next(api, afterToken=None))["id"] == first["id"]
     again = await api.post(f"{LINE}/call-next", {"afterToken": None})
@@ -246,7 +246,7 @@ async def test_another_restaurant_s_ticket_is_not_there(api: Api) -> None:
 
 
 async def test_a_restaurant_is_no_ticket_and_its_history_is_not_read_for_one(api: Api) -> None:
-    """It may have a million events, and anybody may ask."""
+    """The log may have a million events, and the endpoint is public."""
     other = await open_restaurant(api, "osteria")
     there = f"{LINE}/tickets/{other['id']}"
 
@@ -260,7 +260,7 @@ async def test_a_restaurant_is_no_ticket_and_its_history_is_not_read_for_one(api
         assert answer.problem == (404, "not-found")
 
 
-async def test_the_staff_s_list_shows_who_was_called_and_who_waits(api: Api) -> None:
+async def test_the_staff_list_has_called_and_waiting_tickets(api: Api) -> None:
     line = [await join(api, n) for n in range(1, 6)]
     await call_next(api)
     await act(api, line[2], "cancel")
@@ -329,7 +329,7 @@ async def test_the_board_shows_the_last_calls_and_the_wait(api: Api) -> None:
         ({"idempotencyKey": ""}, "schema"),
     ],
 )
-async def test_what_does_not_fit_joins_nobody(
+async def test_an_invalid_body_joins_no_guest(
     api: Api, database: str, changes: dict[str, Any], code: str
 ) -> None:
     answer = await api.post(f"{LINE}/tickets", party(1, **changes))
@@ -338,7 +338,7 @@ async def test_what_does_not_fit_joins_nobody(
     assert topics(database) == ["restaurant.opened"]
 
 
-async def test_there_is_no_line_where_there_is_no_restaurant(api: Api) -> None:
+async def test_an_unknown_restaurant_has_no_waitlist(api: Api) -> None:
     nowhere = "/api/restaurants/nowhere"
     for answer in (
         await api.post(f"{nowhere}/tickets", party()),
@@ -352,7 +352,7 @@ async def test_there_is_no_line_where_there_is_no_restaurant(api: Api) -> None:
     assert (await api.get("/api/restaurants/No_Slug/board")).problem == (400, "bad-slug")
 
 
-async def test_the_line_as_it_was_and_why_a_ticket_is_where_it_is(api: Api) -> None:
+async def test_the_waitlist_as_of_a_time_and_the_explanation_of_a_ticket(api: Api) -> None:
     first, second = await join(api, 1), await join(api, 2)
     then = (await api.get("/api/events?limit=100")).json["events"][-1]["position"]
     await call_next(api, desk="A")
@@ -365,7 +365,7 @@ async def test_the_line_as_it_was_and_why_a_ticket_is_where_it_is(api: Api) -> N
     assert past["tickets"][0]["guest"]["name"] == "Ada Lovelace"
     waits = (await api.get(f"/api/tickets/{second['id']}/explain")).json
     assert waits["reasons"][0]["code"] == "InLine"
-    assert "nobody before it" in waits["reasons"][0]["detail"]
+    assert "no party before it" in waits["reasons"][0]["detail"]
     called = (await api.get(f"/api/tickets/{first['id']}/explain")).json
     assert (called["status"], called["reasons"][0]["code"]) == ("CALLED", "WasCalled")
     assert called["next"]["at"] is not None

@@ -1,4 +1,4 @@
-"""A restaurant's day in figures, for its staff."""
+"""Daily figures of a restaurant."""
 
 from collections.abc import AsyncIterator
 
@@ -52,7 +52,7 @@ async def test_a_day_is_summed_up_wherever_its_tickets_are(api: Api, database: s
     assert hour in [one["hour"] for one in told["byHour"]]
 
 
-async def test_a_day_on_which_nobody_came_is_empty(api: Api) -> None:
+async def test_a_day_without_guests_is_empty(api: Api) -> None:
     await join(api)
     told = (await api.get(f"{LINE}/figures?day=2020-02-29")).json["figures"]
 
@@ -60,7 +60,7 @@ async def test_a_day_on_which_nobody_came_is_empty(api: Api) -> None:
 
 
 @pytest.mark.parametrize("day", ["0001-01-01", "9999-12-31", "2026-13-01", "today"])
-async def test_what_is_no_day_of_a_restaurant_is_refused(api: Api, day: str) -> None:
+async def test_an_invalid_day_is_refused(api: Api, day: str) -> None:
     answer = await api.get(f"{LINE}/figures?day={day}")
 
     assert answer.status == 400

@@ -1,4 +1,4 @@
-"""Reading upstreams over HTTP."""
+"""Upstream queries."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ def polling(database: str, upstream: Upstream) -> Service:
     return Service(database, read_models=(), processors=(processor,))
 
 
-async def test_an_upstream_tells_how_far_it_is_and_what_is_in_it(
+async def test_an_upstream_returns_its_progress_and_records(
     database: str, upstream: Upstream
 ) -> None:
     upstream.add(1, 2, 3)
@@ -51,7 +51,7 @@ async def test_an_upstream_tells_how_far_it_is_and_what_is_in_it(
     assert two["data"] == {"id": 2, "version": 1}, "as it was last seen"
 
 
-async def test_an_upstream_that_cannot_be_read_says_why(database: str, upstream: Upstream) -> None:
+async def test_an_unreadable_upstream_returns_its_error(database: str, upstream: Upstream) -> None:
     for _ in range(50):
         upstream.fail(503)
     async with polling(database, upstream) as service:
@@ -61,7 +61,7 @@ async def test_an_upstream_that_cannot_be_read_says_why(database: str, upstream:
 
 
 @pytest.mark.parametrize("path", [WHERE, f"{WHERE}/records"])
-async def test_what_is_not_there_is_not_found(api: Api, path: str) -> None:
+async def test_unknown_names_are_not_found(api: Api, path: str) -> None:
     assert (await api.get(path)).problem == (404, "not-found")
     assert (await api.get("/api/upstreams/two words")).problem == (400, "bad-name")
     assert (await api.get("/api/upstreams")).json == {"upstreams": []}

@@ -1,4 +1,4 @@
-"""Pages and their files as a browser asks for them."""
+"""Pages and assets: caching and security headers."""
 
 import posixpath
 import re
@@ -58,7 +58,7 @@ async def imports(api: Api, module: str) -> list[str]:
     return [posixpath.normpath(posixpath.join(posixpath.dirname(module), one)) for one in found]
 
 
-async def test_a_file_is_kept_for_ever_and_a_page_is_asked_for_each_time(api: Api) -> None:
+async def test_an_asset_is_immutable_and_a_page_is_revalidated(api: Api) -> None:
     page = await api.get("/")
     file = await api.get(addresses(page.body.decode())[0])
 
@@ -67,7 +67,7 @@ async def test_a_file_is_kept_for_ever_and_a_page_is_asked_for_each_time(api: Ap
 
 
 @pytest.mark.parametrize("of", ["page", "file"])
-async def test_what_a_browser_has_already_is_not_sent_again(api: Api, of: str) -> None:
+async def test_a_cached_file_gives_304(api: Api, of: str) -> None:
     page = await api.get("/")
     path = "/" if of == "page" else addresses(page.body.decode())[0]
     etag = (await api.get(path)).headers["etag"]
@@ -80,7 +80,7 @@ async def test_what_a_browser_has_already_is_not_sent_again(api: Api, of: str) -
     assert other.status == 200
 
 
-async def test_a_file_of_another_version_is_given_but_not_kept(api: Api) -> None:
+async def test_an_asset_of_another_version_is_served_uncached(api: Api) -> None:
     answer = await api.get("/web/0000000000000000/style.css")
 
     assert (answer.status, answer.headers["cache-control"]) == (200, "no-cache")

@@ -1,4 +1,4 @@
-"""Rebuilds and examinations that are asked for over HTTP, in real processes of their own."""
+"""Rebuilds and examinations over HTTP, in real child processes."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from tests.support.committer import eventually
 
 pytestmark = pytest.mark.anyio
 
-# A process starts, imports everything and connects, on a machine that may be busy.
+# Time for a process to start, import and connect on a busy machine.
 SECONDS_MAX = 60.0
 SPOIL_AN_ORDER = "UPDATE orders SET number = number + 100"
 
@@ -44,7 +44,7 @@ async def numbers(api: Api) -> list[int]:
     return [order["orderNumber"] for order in (await api.get("/api/orders")).json["orders"]]
 
 
-async def test_before_anybody_asks_there_is_none(api: Api) -> None:
+async def test_before_the_first_request_there_is_no_rebuild(api: Api) -> None:
     assert (await api.get("/api/rebuilds")).json == {"names": [*NAMES], "rebuild": None}
     assert (await api.get("/api/doctor")).json == {"examination": None}
 
@@ -74,7 +74,7 @@ async def test_while_one_runs_another_is_refused_and_it_can_be_stopped(
     api: Api, database: str
 ) -> None:
     with psycopg.connect(owner_conninfo(database), autocommit=True) as other:
-        # As a rebuild of the command line would: ours waits for its turn.
+        # A rebuild by the command line takes this lock, and ours waits for it.
         other.execute("SELECT pg_advisory_lock(%s)", [REBUILD_LOCK])
         first = await api.post("/api/rebuilds", {"verifyOnly": True}, idempotency_key="one")
         same = await api.post("/api/rebuilds", {"verifyOnly": True}, idempotency_key="one")
@@ -90,7 +90,7 @@ async def test_while_one_runs_another_is_refused_and_it_can_be_stopped(
     assert (await rebuilt(api))["state"] == "done"
 
 
-async def test_what_keeps_it_from_its_end_is_said_in_a_sentence(api: Api, database: str) -> None:
+async def test_a_failed_rebuild_reports_the_reason(api: Api, database: str) -> None:
     with psycopg.connect(owner_conninfo(database), autocommit=True) as other:
         other.execute("SELECT pg_advisory_lock(%s)", [REBUILD_LOCK])
         await api.post("/api/rebuilds", {"verifyOnly": True})
@@ -128,7 +128,7 @@ def alive(processes: list[int]) -> list[int]:
 
 
 def children() -> list[int]:
-    """The processes that this one has started to do the work."""
+    """The child processes of this one."""
     found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     return [
         int(one)
@@ -145,7 +145,7 @@ def children() -> list[int]:
         ({"colour": "red"}, (422, "unknown-field")),
     ],
 )
-async def test_what_cannot_be_rebuilt_is_refused(
+async def test_an_invalid_rebuild_request_is_refused(
     api: Api, body: Any, problem: tuple[int, str]
 ) -> None:
     assert (await api.post("/api/rebuilds", body)).problem == problem
