@@ -31,17 +31,27 @@ from daybook.api.http.problems import (
     not_found,
 )
 from daybook.api.jobs import (
-    bulk,
-    claim,
-    commands,
+    bulk as job_bulk,
+)
+from daybook.api.jobs import (
+    claim as job_claims,
+)
+from daybook.api.jobs import (
+    commands as job_commands,
+)
+from daybook.api.jobs import (
     cron_trigger,
     dead_letters,
-    leases,
-    queries,
     queue_queries,
     queue_rates,
     queues,
     redrive,
+)
+from daybook.api.jobs import (
+    leases as job_leases,
+)
+from daybook.api.jobs import (
+    queries as job_queries,
 )
 from daybook.api.limits.queue_depth import QueueDepthLimit
 from daybook.api.limits.rate_limits import RateLimits
@@ -51,23 +61,23 @@ from daybook.api.login.authentication import Authenticator, guard_routes
 from daybook.api.login.failed_attempts import FailedKeys
 from daybook.api.messages import operation_stats, operations, pop, push_and_ack
 from daybook.api.orders import board, bots, bulk_claim, completion_callback
-from daybook.api.orders import commands as orders
-from daybook.api.orders import queries as reads
+from daybook.api.orders import commands as order_commands
+from daybook.api.orders import queries as order_queries
 from daybook.api.runtime.service import Service
-from daybook.api.schedules import endpoints
+from daybook.api.schedules import endpoints as schedules
 from daybook.api.settings.public_hosts import KnownHosts
 from daybook.api.settings.settings import Settings
 from daybook.api.telemetry.request_context import REQUEST
 from daybook.api.telemetry.request_metrics import RequestMetrics, TimedSend
 from daybook.api.tickets import erasure, join, restaurants, search, staff_commands, stats
-from daybook.api.tickets import queries as ticket_reads
+from daybook.api.tickets import queries as ticket_queries
 from daybook.api.upstreams import endpoints as upstreams
 from daybook.api.web import pages
 
 # Routes are tried in this order, so the busy ones come first.
 ROUTES: list[Route] = [
-    *commands.routes,
-    *claim.routes,
+    *job_commands.routes,
+    *job_claims.routes,
     *push_and_ack.routes,
     *pop.routes,
     # Before the route of one operation, whose id would match this path.
@@ -75,27 +85,27 @@ ROUTES: list[Route] = [
     *operations.routes,
     *bots.routes,
     *completion_callback.routes,
-    *orders.routes,
+    *order_commands.routes,
     *bulk_claim.routes,
     *join.routes,
     *stats.routes,
     *search.routes,
-    *ticket_reads.routes,
+    *ticket_queries.routes,
     *staff_commands.routes,
     *restaurants.routes,
     *queues.routes,
     *redrive.routes,
-    *bulk.routes,
-    *queries.routes,
+    *job_bulk.routes,
+    *job_queries.routes,
     *dead_letters.routes,
     *queue_queries.routes,
     *queue_rates.routes,
-    *leases.routes,
+    *job_leases.routes,
     *histories.routes,
     *events.routes,
-    *reads.routes,
+    *order_queries.routes,
     *board.routes,
-    *endpoints.routes,
+    *schedules.routes,
     *upstreams.routes,
     *erasure.routes,
     *cron_trigger.routes,

@@ -7,8 +7,9 @@ from starlette.routing import Route
 
 from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
-from daybook.api.http.timestamps import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
+from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR, STAFF, can_see
+from daybook.api.orders.responses import BotJSON, OrderJSON, bot_json, order_json
 from daybook.domain.orders.order import OrderStatus
 from daybook.projections.orders.board import read_board
 

@@ -18,8 +18,8 @@ from daybook.api.endpoints.command import (
 )
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import Reason, unprocessable
-from daybook.api.http.timestamps import BotJSON, OrderJSON, bot_json, order_json
 from daybook.api.keys.access import ADMIN, BOT, STAFF
+from daybook.api.orders.responses import BotJSON, OrderJSON, bot_json, order_json
 from daybook.domain.command import Command
 from daybook.domain.orders.bot import FAILURES_MAX, Bot
 from daybook.domain.orders.claim import CompletionMode

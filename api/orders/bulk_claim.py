@@ -31,9 +31,9 @@ from daybook.api.http.request_reader import (
     read_idempotency_key,
     unprocessable,
 )
-from daybook.api.http.timestamps import OrderJSON, order_json
 from daybook.api.keys.access import BOT
 from daybook.api.orders.bots import claim_for
+from daybook.api.orders.responses import OrderJSON, order_json
 from daybook.domain.command import AllOrNothing
 from daybook.domain.orders.commands import ClaimResult
 from daybook.eventlog.origin import Origin, StoredResponse

@@ -27,8 +27,8 @@ from daybook.api.http.request_reader import (
     Id,
     unprocessable,
 )
-from daybook.api.http.timestamps import OrderJSON, order_json
 from daybook.api.keys.access import ADMIN, BOT, CLIENT, STAFF, VIP
+from daybook.api.orders.responses import OrderJSON, order_json
 from daybook.domain.command import AllOrNothing, Command
 from daybook.domain.orders.claim import CompletedVia
 from daybook.domain.orders.commands import (

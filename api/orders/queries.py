@@ -12,8 +12,9 @@ from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
 from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import read_id
-from daybook.api.http.timestamps import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
+from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR, BOT, CLIENT, STAFF, caller_of, can_see
+from daybook.api.orders.responses import BotJSON, OrderJSON, bot_json, order_json
 from daybook.domain.errors import NotFoundError
 from daybook.domain.orders.order import OrderStatus
 from daybook.projections.by_id import one_bot, one_order

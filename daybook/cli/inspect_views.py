@@ -10,8 +10,8 @@ from psycopg.rows import TupleRow
 
 from daybook.api.clock import now
 from daybook.api.endpoints.as_of import find_position, then_json
-from daybook.api.http.timestamps import bot_json, order_json
 from daybook.api.jobs.responses import job_dict, queue_stats_json
+from daybook.api.orders.responses import bot_json, order_json
 from daybook.api.tickets.responses import restaurant_json, ticket_view_json
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.jobs.job import Job
