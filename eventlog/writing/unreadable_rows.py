@@ -49,7 +49,7 @@ FIND_ROWS = SQL("SELECT id FROM {table} WHERE {condition} ORDER BY id")
 QUARANTINE_ROWS = SQL("""
 WITH taken AS (DELETE FROM {table} WHERE {condition} RETURNING {table}.*)
 INSERT INTO quarantined_rows (id, table_name, data)
-SELECT id, {name}, to_jsonb(quarantined) FROM taken
+SELECT id, {name}, to_jsonb(taken) FROM taken
 ON CONFLICT (id) DO UPDATE SET data = excluded.data, taken_at = clock_timestamp()
 RETURNING id
 """)

@@ -307,7 +307,7 @@ def test_a_key_of_the_environment_goes_to_the_address_of_the_environment_only(
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("dbk_worker_k3v9q1m8x2ab_" + "x" * 43 + "_abcdef", "good key"),
+        ("dbk_worker_k3v9q1m8x2ab_" + "x" * 43 + "_abcdef", "valid API key"),
         ("hunter2", "not one of Daybook's"),
     ],
 )
