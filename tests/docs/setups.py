@@ -53,9 +53,9 @@ def read_model() -> None:
     """Adds the import and the entry of docs/replay.md to the checkout's registry."""
     registry = Path("projections/registry.py")
     text = registry.read_text(encoding="utf-8")
-    entry = re.compile(r"^(READ_MODELS.*) = \($", re.M)
+    entry = re.compile(r"^(READ_MODELS.*) = \(", re.M)
     assert len(entry.findall(text)) == 1
-    with_entry = entry.sub(r"\1 = (\n    BusyHours(),", text)
+    with_entry = entry.sub(r"\1 = (BusyHours(), ", text)
     added = "from daybook.projections.busy_hours import BusyHours\n"
     first = with_entry.index("from daybook.projections.")
     registry.write_text(with_entry[:first] + added + with_entry[first:], encoding="utf-8")

@@ -54,7 +54,7 @@ def test_a_start_on_a_full_disk_waits_for_room(small_disk: Path) -> None:
     fill(small_disk)
     server = serve(small_disk)
     try:
-        sentence = f"The disk that holds {small_disk}/data is full: free some space. Trying again"
+        sentence = f"The disk that holds {small_disk}/data is full: free some space. Retrying"
         assert eventually(lambda: server.output.count(sentence) >= 2)
         assert not server.has_ended
         make_room(small_disk)
@@ -68,7 +68,7 @@ def test_a_start_that_waits_for_room_can_be_stopped(small_disk: Path) -> None:
     fill(small_disk)
     server = serve(small_disk)
     try:
-        assert eventually(lambda: "Trying again" in server.output)
+        assert eventually(lambda: "Retrying" in server.output)
         server.process.terminate()
         assert server.process.wait(RESUME_SECONDS_MAX) == 0
         assert "Traceback" not in server.output

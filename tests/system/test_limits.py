@@ -88,4 +88,4 @@ def test_a_service_with_another_key_does_not_start(
 
     (sentence,) = refused.output.splitlines()
     assert sentence.startswith("Guests in this database are encrypted with the key ")
-    assert sentence.endswith("with DAYBOOK_GUEST_KEY_FILE.")
+    assert sentence.endswith("set DAYBOOK_GUEST_KEY_FILE to the key file of the first instance.")

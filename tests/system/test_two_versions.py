@@ -25,9 +25,9 @@ pytestmark = pytest.mark.slow
 
 OLDER = """
 import sys
-from projections import registry
-registry.DECIDERS = tuple(one for one in registry.DECIDERS if one.name != "clock")
-from processors import clock_jumps
+from daybook.domain import deciders
+deciders.DECIDERS = tuple(one for one in deciders.DECIDERS if one.name != "clock")
+from daybook.processors import clock_jumps
 async def rest(self, runtime, session):
     return 1.0
 clock_jumps.ClockJumps.work = rest

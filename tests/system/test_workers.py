@@ -71,8 +71,9 @@ def test_five_workers_do_a_thousand_jobs_once_each(crew: Crew) -> None:
     assert eventually(lambda: len(crew.notes()) >= 1000)
     time.sleep(0.5)
     assert Counter(crew.notes()) == Counter(str(one) for one in ids)
+    # The data directory may hold jobs of tests before this one.
     done = crew.client.list(queue="crew", type="note", status=JobStatus.COMPLETED)
-    assert sum(1 for _ in done) == 1000
+    assert {job.id for job in done} >= set(ids)
 
 
 def test_one_worker_does_a_hundred_simple_jobs_in_a_minute_and_each_at_once(crew: Crew) -> None:

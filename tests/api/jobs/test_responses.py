@@ -107,7 +107,7 @@ USUAL = Job(
 def test_a_client_reads_the_same_job_from_a_minimal_response(job: Job) -> None:
     job = replace(job, result=Raw(b"null"))
     # The client sees the same job in both forms.
-    told = {*ClaimedJob.__struct_fields__, "effect_key"} - {"told_effect_key", "lost"}
+    told = {*ClaimedJob.__struct_fields__, "effect_key"} - {"sent_effect_key", "lost"}
     briefly = orjson.dumps({"jobs": brief_jobs([job])})
     at_length = orjson.dumps({"jobs": [job_json(job)]})
     read, expected = (

@@ -32,7 +32,7 @@ def test_every_column_becomes_the_field_of_its_name() -> None:
     columns = [name.strip() for name in COLUMNS.split(",")]
     job = LiveJobs().load(tuple(known.get(name, name) for name in columns))
     assert job.lease is not None
-    lease = {"claim_id": "id", "worker": "worker", "started_at": "started_at",
+    lease = {"claim_id": "claim_id", "worker": "worker", "started_at": "started_at",
              "lease_until": "until"}  # fmt: skip
     for name in columns:
         found = getattr(job.lease, lease[name]) if name in lease else getattr(job, name)
