@@ -145,13 +145,8 @@ class ClaimOrder(Struct, frozen=True, kw_only=True, gc=False):
         order = work.pick_one(ORDER, self.aging_seconds)
         if order is None:
             return ClaimResult(None, bot)
-        aged = self._is_aged(order, work.now)
+        aged = orders.has_aged(order, self.aging_seconds, work.now)
         return _claim(work, order, bot, self.claim_id, self.seconds, aged=aged)
-
-    def _is_aged(self, order: Order, now: datetime) -> bool:
-        if self.aging_seconds is None or order.kind is OrderKind.VIP:
-            return False
-        return now - order.created_at >= timedelta(seconds=self.aging_seconds)
 
 
 class AssignOrder(Struct, frozen=True, kw_only=True, gc=False):

@@ -4,7 +4,8 @@ An order that fails too often is dead until an operator requeues it. A deleted o
 with its number, and so with its position.
 """
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar
 from uuid import UUID
@@ -25,6 +26,10 @@ from daybook.domain.orders.claim import CompletedVia, CompletionMode, OrderClaim
 class OrderKind(StrEnum):
     NORMAL = "NORMAL"
     VIP = "VIP"
+
+
+# Bots claim the lowest rank first.
+ORDER_RANKS: Mapping[OrderKind, int] = {OrderKind.VIP: 0, OrderKind.NORMAL: 1}
 
 
 class OrderStatus(StrEnum):
@@ -108,6 +113,19 @@ class Order(State, frozen=True, kw_only=True, gc=False):
     @property
     def is_ready(self) -> bool:
         return self.status is _PENDING and self.deleted_at is None
+
+
+def has_aged(order: Order, aging_seconds: float | None, now: datetime) -> bool:
+    """Whether a NORMAL order has waited so long that it ranks as a VIP order."""
+    if aging_seconds is None or order.kind is OrderKind.VIP:
+        return False
+    return now - order.created_at >= timedelta(seconds=aging_seconds)
+
+
+def urgency(order: Order, *, is_aged: bool = False) -> tuple[int, int]:
+    """The sort key in which bots claim pending orders: VIP orders and aged ones first, then by
+    number. The live table stores the rank in a column, which its index and all lists use."""
+    return min(ORDER_RANKS.values()) if is_aged else ORDER_RANKS[order.kind], order.number
 
 
 def claim(

@@ -1,20 +1,21 @@
-"""Interface of live tables: how the committer locks, picks and writes their rows.
+"""Live tables: the state of every unfinished aggregate of one kind, written in the transaction of
+its events. They are never stale, so claims read them.
 
-A live table holds the state of every unfinished aggregate of one kind, written in the transaction
-of its events. It is never stale, so claims read it.
+A table is declared once, in `projections/`. Statements that were tuned by hand stand beside the
+declaration, each with the benchmark that pays for it.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Generic, Protocol
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg.rows import TupleRow
 
 from daybook.domain.event import Decider, S
+from daybook.eventlog.writing.row_mapping import Column, Parameters, RowMapping
 
-Parameters = Mapping[str, Any]
-Statements = Sequence[tuple[str, Parameters]]
+Statement = tuple[str, Parameters]
+Statements = Sequence[Statement]
 
 
 class Change(Protocol):
@@ -42,64 +43,28 @@ class SideStatements(Struct, frozen=True, gc=False):
 NO_SIDE_STATEMENTS = SideStatements()
 
 
-class LiveTable(Generic[S]):
-    """Statements and conversions of one live table. Subclasses are in `projections/`."""
+class Pick(Generic[S]):
+    """Selects the most urgent ready rows of a table. The type of `selector` depends on the table.
+    This one picks with a single statement."""
 
-    decider: ClassVar[Decider[Any]]
-    name: ClassVar[str]
+    more_ready_exists: str | None = None
+    """Whether a ready row beside `ids` exists, which another writer had locked."""
 
-    # Selects all rows, with the columns that `load` expects.
-    select: ClassVar[str]
-    # Selects the rows of `ids` without locking them.
-    select_by_id: ClassVar[str]
-    # Counts the rows related to each id in `tied`, without locking them.
-    count_related_statement: ClassVar[str]
-    # Selects the rows of `ids` FOR UPDATE, ordered by id so that batches cannot deadlock.
-    lock: ClassVar[str]
-    # Like `lock`, and also selects the rows related to an id in `tied`.
-    lock_related: ClassVar[str]
-    # Selects all rows FOR UPDATE, ordered by id.
-    lock_all: ClassVar[str]
-    # Whether a ready row beside `ids` exists, which another writer had locked.
-    more_ready_exists: ClassVar[str | None] = None
-    insert: ClassVar[str]
-    update: ClassVar[str]
-    delete: ClassVar[str]
+    def statements(self, selector: Any, limit: int) -> Statements:
+        """Selects the `limit` most urgent ready rows, skipping locked rows."""
+        raise NotImplementedError
 
-    # Whether a RowCache keeps states; then the two following statements exist.
-    is_cached: ClassVar[bool] = False
-    # Locks the rows of the sorted `ids`; fails unless `versions` and `claims` match.
-    lock_if_version: ClassVar[str]
-    # Deletes the rows of `ids` under `claims`; fails unless they are `count` rows whose versions
-    # add up to `versions`. The sum suffices because the batch also appends their next events, so no
-    # row can have a later version, and thus none has an earlier one.
-    delete_if_version: ClassVar[str]
-    # Side tables that insert, update and delete maintain together with the rows.
-    side_tables: ClassVar[tuple[str, ...]] = ()
-    # Columns changed without an event, each with the column that limits its validity: the value
-    # counts while that column is unchanged.
-    columns_outside_log: ClassVar[Mapping[str, str]] = {}
-
-    def side_statements(self, changes: Changes) -> SideStatements:  # noqa: ARG002 (most tables have none)
-        """Takes all changes of a batch, so that side rows of all kinds are locked in one order."""
-        return NO_SIDE_STATEMENTS
-
-    def locks_before_pick(self, selector: Any) -> Statements:  # noqa: ARG002 (most tables need none)
-        """Returns statements that lock other rows which must not change during a pick."""
+    def locks_before(self, selector: Any) -> Statements:  # noqa: ARG002 (most tables need none)
+        """Locks other rows which must not change during a pick."""
         return ()
 
-    def picks_after_locks(self, selector: Any, limit: int, ready: Sequence[S]) -> Statements:
-        """Returns more picks, run in a further round trip if `locks_before_pick` locked a row.
-        `ready` are the states that `pick_statements` found."""
+    def statements_after_locks(self, selector: Any, limit: int, ready: Sequence[S]) -> Statements:
+        """Picks more, in a further round trip, if `locks_before` locked a row. `ready` are the
+        states that `statements` found."""
         raise NotImplementedError
 
-    def pick_statements(self, selector: Any, limit: int) -> Statements:
-        """Returns statements that select the `limit` most urgent ready rows, skipping locked rows.
-        The type of `selector` depends on the table."""
-        raise NotImplementedError
-
-    def merge_picks(self, selector: Any, picked: Sequence[list[S]]) -> list[S]:  # noqa: ARG002 (for others)
-        """Merges the results of all picks in claim order, without duplicates."""
+    def merge(self, selector: Any, picked: Sequence[list[S]]) -> list[S]:  # noqa: ARG002 (for others)
+        """Merges the results of all statements in claim order, without duplicates."""
         (rows,) = picked
         return rows
 
@@ -107,41 +72,132 @@ class LiveTable(Generic[S]):
         """Returns the parameters of `more_ready_exists`, beside `ids`."""
         return {}
 
-    def recompute_derived(self, states: Sequence[S]) -> Statements:  # noqa: ARG002 (most tables have none)
-        """Returns statements that recompute, from the log and other rows, the data maintained by
-        `side_statements`, after these states were written or their rows deleted."""
-        return ()
 
-    def recompute_all(self) -> Statements:
-        """Returns statements that recompute columns which depend on other tables."""
-        return ()
+class CacheRules(Generic[S]):
+    """Which states a RowCache keeps, and how their rows are locked without reading them."""
+
+    lock_if_version: str
+    """Locks the rows of the sorted `ids`; fails unless `versions` and `claims` match."""
+
+    delete_if_version: str
+    """Deletes the rows of `ids` under `claims`; fails unless they are `count` rows whose versions
+    add up to `versions`. The sum suffices because the batch also appends their next events, so no
+    row can have a later version, and thus none has an earlier one."""
 
     def cacheable(self, changes: Iterable[Change]) -> list[S]:
-        """Returns the states to cache: those with a next command soon, and without columns that
-        change outside the log."""
+        """Returns the states to cache: with a next command soon, and without columns that change
+        outside the log."""
         raise NotImplementedError
 
     def claim_id(self, state: S) -> UUID:
         """Returns the claim that the row of a cached state must still have."""
         raise NotImplementedError
 
-    def side_row(self, state: S) -> Hashable:
-        """Returns the row that `insert` adds to the side tables for a state."""
-        raise NotImplementedError
 
-    def load(self, row: TupleRow) -> S:
-        raise NotImplementedError
+class SideTables(Generic[S]):
+    """Tables that are maintained together with the rows; by default none."""
 
-    def insert_statement(self, states: Sequence[S]) -> tuple[str, Parameters]:
-        """Returns the fastest statement that inserts these states, with its parameters."""
-        return self.insert, self.insert_parameters(states)
+    names: tuple[str, ...] = ()
+    # Common tables that run with each INSERT, UPDATE or DELETE of the live rows.
+    with_insert = with_update = with_delete = ""
 
-    def update_statement(self, changes: Sequence[Change]) -> tuple[str, Parameters]:
-        """Returns the fastest statement that updates these rows, with its parameters."""
-        return self.update, self.update_parameters([change.state for change in changes])
+    def insert_parameters(self, states: Sequence[S]) -> Parameters:  # noqa: ARG002 (most need none)
+        """Returns the parameters of `with_insert` that are no columns."""
+        return {}
+
+    def statements(self, changes: Changes) -> SideStatements:  # noqa: ARG002 (most tables have none)
+        """Takes all changes of a batch, so that side rows of all kinds are locked in one order."""
+        return NO_SIDE_STATEMENTS
+
+    def row(self, state: S) -> Hashable:  # noqa: ARG002 (most add none)
+        """Returns the row that INSERT adds for a state, even if the state is finished."""
+        return None
+
+    def recompute(self, states: Sequence[S]) -> Statements:  # noqa: ARG002 (most tables have none)
+        """Returns statements that recompute, from the log and other rows, the data maintained by
+        `statements`, after these states were written or their rows deleted."""
+        return ()
+
+    def recompute_all(self) -> Statements:
+        """Returns statements that recompute columns which depend on other tables."""
+        return ()
+
+
+class FastUpdate(Struct, frozen=True):
+    """A shorter UPDATE for changes that touch few columns."""
+
+    applies: Callable[[Any, Any], bool]
+    """Whether a change from the first state to the second touches no other column."""
+
+    columns: tuple[str, ...]
+    values: Mapping[str, str] = {}
+    """Columns set by SQL from the row `new`."""
+
+
+class LiveTable(RowMapping[S], Generic[S]):
+    def __init__(
+        self,
+        name: str,
+        decider: Decider[S],
+        columns: Iterable[Column],
+        *,
+        constants: Mapping[str, Any] | None = None,
+        related_by: str | None = None,
+        count_related: str = "",
+        update_values: Mapping[str, str] | None = None,
+        fast_update: FastUpdate | None = None,
+        pick: Pick[S] | None = None,
+        cache: CacheRules[S] | None = None,
+        sides: SideTables[S] | None = None,
+        columns_outside_log: Mapping[str, str] | None = None,
+    ) -> None:
+        """`related_by` is the column with the id of a related aggregate; `count_related` counts the
+        rows related to each id in `tied`. `update_values` are columns set by SQL.
+        `columns_outside_log` change without an event, each with the column that limits its
+        validity: the value counts while that column is unchanged."""
+        super().__init__(name, decider.state, columns, constants)
+        self.decider = decider
+        self.pick = Pick[S]() if pick is None else pick
+        self.cache = cache
+        self.sides = SideTables[S]() if sides is None else sides
+        self.columns_outside_log = columns_outside_log or {}
+        self.select_by_id = f"{self.select}WHERE id = ANY(%(ids)b::uuid[])"
+        # In the order of ids, so that batches cannot deadlock.
+        self.lock = f"{self.select_by_id} ORDER BY id FOR UPDATE"
+        self.lock_related = (
+            f"{self.select_by_id} OR {related_by} = ANY(%(tied)b::uuid[]) ORDER BY id FOR UPDATE"
+        )
+        self.lock_all = f"{self.select}ORDER BY id FOR UPDATE"
+        self.count_related = count_related
+        self.insert = self.insert_sql(common=self.sides.with_insert)
+        self.delete = f"DELETE FROM {name} WHERE id = ANY(%(ids)b::uuid[])"
+        if self.sides.with_delete:
+            self.delete = f"WITH {self.sides.with_delete}\n{self.delete}"
+        initial = {one.name: one.initial for one in self.columns.values() if one.initial}
+        self.insert_new = self.insert_sql(initial, self.sides.with_insert)
+        self._pack = self.packer(self.columns)
+        self._pack_new = self.packer([one for one in self.columns if one not in initial])
+        common = self.sides.with_update
+        self.update = self.update_sql(self.changing, update_values, common)
+        self._pack_changing = self.packer(["id", *self.changing])
+        self._fast = fast_update
+        if fast_update is not None:
+            self.fast_update = self.update_sql(fast_update.columns, fast_update.values, common)
+            self._pack_fast = self.packer(["id", *fast_update.columns])
 
     def insert_parameters(self, states: Sequence[S]) -> Parameters:
-        raise NotImplementedError
+        return {**self._pack(states), **self.sides.insert_parameters(states)}
 
-    def update_parameters(self, states: Sequence[S]) -> Parameters:
-        raise NotImplementedError
+    def insert_statement(self, states: Sequence[S]) -> Statement:
+        """Returns the fastest statement that inserts these states, with its parameters."""
+        if any(state.version != 1 for state in states):
+            return self.insert, self.insert_parameters(states)
+        return self.insert_new, {**self._pack_new(states), **self.sides.insert_parameters(states)}
+
+    def update_statement(self, changes: Sequence[Change]) -> Statement:
+        """Returns the fastest statement that updates these rows, with its parameters."""
+        states = [change.state for change in changes]
+        fast = self._fast
+        if fast is not None and all(fast.applies(one.before, one.state) for one in changes):
+            return self.fast_update, self._pack_fast(states)
+        return self.update, self._pack_changing(states)
