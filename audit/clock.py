@@ -7,6 +7,7 @@ from msgspec import Struct
 from daybook.audit.invariant import Case, Invariant
 from daybook.audit.replayed_state import ReplayedEvent
 from daybook.domain.clock import Clock
+from daybook.domain.ids import key_of
 from daybook.domain.jobs.job import FailureReason, Job
 
 # Clocks are read to the microsecond, but not simultaneously; a jump is measured to within one
@@ -68,17 +69,17 @@ class LeasesDuringJumps(Invariant):
             self.seen = True
             self._jumps.add(step)
             return None
-        one = step.entry.aggregate.int
+        one = key_of(step.entry.aggregate)
         if isinstance(event, Job.Claimed):
             self._claims[one] = ClockReading(event.at, step.index)
             return None
         began = self._claims.pop(one, None)
-        lease = step.before.lease
-        if event.reason is not FailureReason.LEASE_EXPIRED or began is None or lease is None:
+        claim = step.before.claim
+        if event.reason is not FailureReason.LEASE_EXPIRED or began is None or claim is None:
             return None
         self.seen = True
         elapsed, jumps = self._jumps.elapsed(began, ClockReading(event.at, step.index))
-        length = lease.until - lease.started_at
+        length = claim.until - claim.started_at
         if event.lease_seconds is not None:
             length = timedelta(seconds=event.lease_seconds)
         elif not jumps:

@@ -14,6 +14,7 @@ from daybook.audit.invariant import Case, Invariant
 from daybook.audit.orders import ORDER_ENDS
 from daybook.audit.replayed_state import LONG_AGO, ReplayedEvent
 from daybook.audit.service_database import FollowerRow, TableCopy
+from daybook.domain.ids import key_of
 from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
@@ -53,7 +54,7 @@ class Tables(Invariant):
             states = (current.state for current in self.case.replay.live.values())
             folded = {state.id: state for state in states if isinstance(state, kind)}
             for one in copied.keys() | folded.keys():
-                if one.int not in self.case.replay.set_aside and not self._are_equal(
+                if key_of(one) not in self.case.replay.set_aside and not self._are_equal(
                     copied.get(one), folded.get(one)
                 ):
                     return f"{kind.__name__} {one} was not the fold of its events here"
@@ -83,12 +84,12 @@ class Tables(Invariant):
 
 
 def _are_equal(row: Any, state: Any, *, has_jumped: bool) -> bool:
-    if isinstance(row, Job) and isinstance(state, Job) and row.lease and state.lease:
+    if isinstance(row, Job) and isinstance(state, Job) and row.claim and state.claim:
         # Heartbeats are not events and extend the lease; only a clock jump shortens it.
-        until = state.lease.until
+        until = state.claim.until
         if not has_jumped:
-            until = min(row.lease.until, until)
-        row = replace(row, lease=replace(row.lease, until=until))
+            until = min(row.claim.until, until)
+        row = replace(row, claim=replace(row.claim, until=until))
     return bool(row == state)
 
 
@@ -161,16 +162,16 @@ class NothingStuck(Invariant):
     def end(self) -> None:
         set_aside = self.case.replay.set_aside
         for step in self._open.values():
-            if step.entry.aggregate.int in set_aside:
+            if key_of(step.entry.aggregate) in set_aside:
                 continue
             claim = step.after.claim
-            if self._is_stuck(claim.due_at, claim.due_at - claim.started_at):
-                self.report_at(step, f"the claim is still open, and was due at {claim.due_at}")
+            if self._is_stuck(claim.until, claim.until - claim.started_at):
+                self.report_at(step, f"the claim is still open, and was due at {claim.until}")
         # Heartbeats are not in the log: only the table knows the end of a lease.
         for job in self.case.service.rows() if self.case.service is not None else ():
-            if isinstance(job, Job) and job.lease is not None:
+            if isinstance(job, Job) and job.claim is not None:
                 self.seen = True
-                if self._is_stuck(job.lease.until, timedelta(seconds=job.lease_seconds)):
+                if self._is_stuck(job.claim.until, timedelta(seconds=job.lease_seconds)):
                     self.report(f"job {job.id} is still claimed after its lease expired")
         self._report_idleness([one.state for one in self.case.replay.live.values()])
 

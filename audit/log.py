@@ -12,6 +12,7 @@ from daybook.audit.invariant import Case, Invariant
 from daybook.audit.replayed_state import ReplayedEvent
 from daybook.domain.api_keys.key import Key
 from daybook.domain.event import EventWithReason
+from daybook.domain.ids import key_of
 from daybook.domain.jobs.queue import Queue
 from daybook.domain.quarantine import Quarantine
 
@@ -86,7 +87,7 @@ class Readable(Invariant):
             return step.fault
         after, entry = step.after, step.entry
         # Comparing the integers of two UUIDs avoids a call into Python code.
-        if after.version == entry.version and after.id.int == entry.aggregate.int:
+        if after.version == entry.version and key_of(after.id) == key_of(entry.aggregate):
             return None
         return f"it folds to version {after.version} of {after.id}"
 
@@ -194,12 +195,12 @@ class Quarantined(Invariant):
     def check(self, step: ReplayedEvent) -> str | None:
         if step.fault is not None or step.is_set_aside:
             self.seen = True
-            if step.entry.aggregate.int not in self._known:
-                self._open.setdefault(step.entry.aggregate.int, step)
+            if key_of(step.entry.aggregate) not in self._known:
+                self._open.setdefault(key_of(step.entry.aggregate), step)
         elif isinstance(step.event, Quarantine.Detected):
             self.seen = True
-            self._known.add(step.event.fault.aggregate_id.int)
-            self._open.pop(step.event.fault.aggregate_id.int, None)
+            self._known.add(key_of(step.event.fault.aggregate_id))
+            self._open.pop(key_of(step.event.fault.aggregate_id), None)
         return None
 
     def end(self) -> None:

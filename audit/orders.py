@@ -13,8 +13,9 @@ from daybook.audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
 from daybook.audit.replayed_state import ReplayedEvent
 from daybook.domain.clock import Clock
 from daybook.domain.event import Event
+from daybook.domain.ids import key_of
 from daybook.domain.orders.bot import BOT, Bot
-from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.domain.orders.order import ORDER, Order, OrderStatus, urgency
 
 # Clocks are read to the microsecond, but not simultaneously.
 TOLERANCE = timedelta(milliseconds=50)
@@ -169,7 +170,7 @@ class CompletedOnce(Invariant):
         return None
 
 
-Rank = tuple[bool, int, UUID]
+Rank = tuple[int, int, UUID]
 """Urgency of a pending order: VIPs first, then by number."""
 
 
@@ -190,7 +191,7 @@ class Urgency(Invariant):
         self._passed_since: dict[Rank, datetime] = {}  # When a claim first passed over the order
 
     def check(self, step: ReplayedEvent) -> str | None:
-        rank = step.after.kind is not OrderKind.VIP, step.after.number, step.after.id
+        rank = *urgency(step.after), step.after.id
         self._pending.discard(rank)
         self._passed_since.pop(rank, None)
         self._drop_past()
@@ -257,7 +258,7 @@ class Timers(Invariant):
         self._claims: dict[int, ClockReading] = {}
 
     def check(self, step: ReplayedEvent) -> str | None:
-        event, one = step.event, step.entry.aggregate.int
+        event, one = step.event, key_of(step.entry.aggregate)
         if isinstance(event, Clock.Jumped):
             self._jumps.add(step)
             return None
@@ -271,7 +272,7 @@ class Timers(Invariant):
         self.seen = True
         elapsed, jumps = self._jumps.elapsed(began, ClockReading(event.at, step.index))
         tolerance = JUMP_TOLERANCE if jumps else TOLERANCE
-        early = claim.due_at - claim.started_at - tolerance - elapsed
+        early = claim.until - claim.started_at - tolerance - elapsed
         return f"{early.total_seconds():.3f} s too early" if early > timedelta(0) else None
 
 

@@ -14,6 +14,7 @@ from daybook.audit.entries import Entry
 from daybook.audit.fact_store import AggregateState, FactStore
 from daybook.domain.clock import CLOCK
 from daybook.domain.event import Decider, Event
+from daybook.domain.ids import key_of
 from daybook.domain.quarantine import Quarantine
 from daybook.domain.soundness import fault_in
 from daybook.eventlog.codec import EventMapper, UnreadableEvent
@@ -64,20 +65,20 @@ class ReplayedState:
 
     def get(self, aggregate_id: UUID) -> Any:
         """The state of an unfinished aggregate; None for others."""
-        current = self.live.get(aggregate_id.int)
+        current = self.live.get(key_of(aggregate_id))
         return None if current is None else current.state
 
     def take(self, entry: Entry) -> ReplayedEvent:
         index, self.count = self.count, self.count + 1
         self.now = max(self.now, entry.recorded_at)
-        current = self.live.get(entry.aggregate.int) or self._load(index, entry)
+        current = self.live.get(key_of(entry.aggregate)) or self._load(index, entry)
         version, before = current.version, current.state
         if (
             self.set_aside
-            and entry.aggregate.int in self.set_aside
+            and key_of(entry.aggregate) in self.set_aside
             and self._breaks(entry, version)
         ):
-            self.live.pop(entry.aggregate.int, None)
+            self.live.pop(key_of(entry.aggregate), None)
             return ReplayedEvent(index, entry, version, None, None, None, is_set_aside=True)
         try:
             event = self.mapper.decode(entry.topic, entry.data)
@@ -85,7 +86,7 @@ class ReplayedState:
             after = _fold(decider, before, event)
         except Exception as error:
             # Any exception: the log holds an event that its own code cannot read.
-            self.live[entry.aggregate.int] = AggregateState(entry.version, before)
+            self.live[key_of(entry.aggregate)] = AggregateState(entry.version, before)
             reason = f"{type(error).__name__}: {error}"
             return ReplayedEvent(index, entry, version, None, before, before, reason)
         if decider is CLOCK:
@@ -96,7 +97,7 @@ class ReplayedState:
 
     def _breaks(self, entry: Entry, version_before: int) -> bool:
         """Whether the event, or an earlier one of its aggregate, is unreadable."""
-        key = entry.aggregate.int
+        key = key_of(entry.aggregate)
         if key not in self._broken:
             event = self.mapper.decode_for_history(
                 entry.topic, bytes(entry.data), entry.recorded_at
@@ -113,7 +114,7 @@ class ReplayedState:
                 entry.topic, bytes(entry.data), entry.recorded_at
             )
             if isinstance(event, Quarantine.SetAside):
-                self.set_aside[event.aggregate_id.int] = event
+                self.set_aside[key_of(event.aggregate_id)] = event
 
     def end(self) -> None:
         """Completes the facts after the last event."""
@@ -131,15 +132,15 @@ class ReplayedState:
     def _put(self, entry: Entry, decider: Decider[Any], after: Any) -> None:
         current = AggregateState(entry.version, after)
         if decider.finished(after):
-            self.live.pop(entry.aggregate.int, None)
+            self.live.pop(key_of(entry.aggregate), None)
             self.facts.put_state(entry.aggregate, decider.name, current)
         else:
-            self.live[entry.aggregate.int] = current
+            self.live[key_of(entry.aggregate)] = current
 
     def _track_command(self, index: int, entry: Entry, at: datetime) -> None:
         """The events of one command share all of this."""
-        correlation = entry.correlation_id.int
-        command = entry.command_id.int, entry.actor, at, correlation, entry.causation_id
+        correlation = key_of(entry.correlation_id)
+        command = key_of(entry.command_id), entry.actor, at, correlation, entry.causation_id
         if command != self._command:
             self._add_command()
             self._command = command

@@ -30,8 +30,9 @@ SELECT position, kind, false FROM daybook_past.checkpoints WHERE missing = '{}'
 UNION ALL
 SELECT position, kind, true FROM checkpoints WHERE missing = '{}'
 """
-READ_COPY = "FROM {twin} AS {table} WHERE as_of = {position}"
+READ_COPY = "SELECT {columns} FROM {twin} AS {table} WHERE as_of = {position}"
 READ_JSON_COPY = """
+SELECT {columns}
 FROM (
     SELECT data AS copied_data FROM checkpoint_rows
     WHERE position = {position} AND kind = {kind}
@@ -70,7 +71,10 @@ class TableSnapshot(Protocol):
     def name(self) -> str: ...
     @property
     def select(self) -> str: ...
-    def load(self, row: TupleRow) -> Any: ...
+    @property
+    def column_list(self) -> str: ...
+    @property
+    def load(self) -> Callable[[TupleRow], Any]: ...
 
 
 class TableCopy(Struct, frozen=True):
@@ -156,8 +160,8 @@ class ServiceDatabase:
     def copied(self, copy: TableCopy) -> Iterator[Any]:
         """The rows of a copied table, as their states."""
         table = copy.table
-        select, _, _ = table.select.rpartition("FROM")
-        query: Composed = SQL(select) + SQL(READ_JSON_COPY if copy.is_json else READ_COPY).format(
+        query: Composed = SQL(READ_JSON_COPY if copy.is_json else READ_COPY).format(
+            columns=SQL(table.column_list),
             twin=Identifier(PAST, table.name),
             table=Identifier(table.name),
             position=copy.position,

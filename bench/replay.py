@@ -24,6 +24,7 @@ from daybook.audit.entries import ExportFile
 from daybook.audit.invariant import Case
 from daybook.audit.replayed_state import ReplayedState, find_deciders
 from daybook.audit.runner import check
+from daybook.domain.ids import key_of
 from daybook.eventlog.codec import EventMapper
 from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import TARGETS
@@ -95,7 +96,7 @@ def fold(path: Path) -> Worked:
     for entry in ExportFile(path):
         event = mapper.decode(entry.topic, entry.data)
         decider = decider_of[type(event)]
-        key = entry.aggregate.int
+        key = key_of(entry.aggregate)
         state = decider.evolve(states.get(key), event)
         if decider.finished(state):
             states.pop(key, None)

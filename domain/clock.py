@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.command import Needs, UnitOfWork
+from daybook.domain.command import Lock, Needs, UnitOfWork
 from daybook.domain.event import Decider, Event, State, events_of
 
 # A service has one database, and so one clock.
@@ -55,7 +55,7 @@ class RecordJump(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((CLOCK, CLOCK_ID),))
+        return [Lock(CLOCK, [CLOCK_ID])]
 
     def decide(self, work: UnitOfWork) -> Clock:
         # Events may have been recorded between the jump, its detection and this moment.

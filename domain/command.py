@@ -1,14 +1,14 @@
 """The contract between a command and the write path.
 
-A command declares the aggregates it needs (`needs`) and decides from those alone (`decide`).
-Commands are pure: the time and drawn numbers come from the unit of work.
+A command lists its needs and decides from those alone (`decide`). Commands are pure: the time and
+drawn numbers come from the unit of work.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
 from datetime import datetime
 from enum import IntEnum
 from itertools import chain
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -16,7 +16,6 @@ from msgspec import Struct
 from daybook.domain.event import Decider, Event, S
 
 A_co = TypeVar("A_co", covariant=True)
-P = TypeVar("P")
 
 
 class CommandPriority(IntEnum):
@@ -27,69 +26,85 @@ class CommandPriority(IntEnum):
     LOW = 2  # Background work without a waiting caller
 
 
-class Needs(Struct, frozen=True, gc=False, kw_only=True):
-    """The aggregates, counts and numbers that a command reads before it decides."""
+class AggregateNeed(Struct, frozen=True, gc=False):
+    """Aggregates of one kind that a command reads before it decides."""
 
-    lock: tuple[tuple[Decider[Any], UUID], ...] = ()
-    """Aggregates by id, locked until the decision is durable."""
-
-    may_use_cache: bool = False
-    """The row cache may serve `lock`. For commands that read nothing but state folded from events;
-    rows are still locked before the write."""
-
-    lock_related: tuple[tuple[Decider[Any], UUID], ...] = ()
-    """Aggregates of a kind that refer to an id, such as the order of a bot; locked."""
-
-    lock_all: tuple[Decider[Any], ...] = ()  # Kinds of which every unfinished aggregate is locked
-    peek: tuple[tuple[Decider[Any], UUID], ...] = ()
-    """Aggregates by id, read without a lock. A finished one counts as absent."""
-
-    peek_all: tuple[Decider[Any], ...] = ()
-    """Kinds read in full without a lock; only for small tables."""
-
-    pick: Decider[Any] | None = None
-    """The kind of which the most urgent ready aggregates are locked."""
-
-    pick_count: int = 0
-
-    pick_selector: Hashable = None
-    """Filter and order of the pick; the live table defines its meaning."""
-
-    count_related: tuple[tuple[Decider[Any], UUID], ...] = ()
-    """Aggregates of a kind that refer to an id: only counted."""
-
-    next_numbers: tuple[tuple[str, int], ...] = ()  # Number sequences, and how many numbers of each
-    priority: CommandPriority = CommandPriority.HIGH
-
-    @staticmethod
-    def of_all(parts: Sequence["Needs"]) -> "Needs":
-        """Union of several commands' needs; at most one kind and selector may be picked."""
-        sources = {(part.pick, part.pick_selector) for part in parts if part.pick}
-        assert len(sources) <= 1, "commands of one transaction pick one kind of ready aggregate"
-        pick, selector = sources.pop() if sources else (None, None)
-        return Needs(
-            lock=_chain([part.lock for part in parts]),
-            may_use_cache=all(part.may_use_cache for part in parts),
-            lock_related=_chain([part.lock_related for part in parts]),
-            lock_all=tuple({*_chain([part.lock_all for part in parts])}),
-            peek=_chain([part.peek for part in parts]),
-            peek_all=tuple({*_chain([part.peek_all for part in parts])}),
-            pick=pick,
-            pick_count=sum([part.pick_count for part in parts]),
-            pick_selector=selector,
-            count_related=_chain([part.count_related for part in parts]),
-            next_numbers=_chain([part.next_numbers for part in parts]),
-            priority=min([part.priority for part in parts], default=CommandPriority.HIGH),
-        )
+    decider: Decider[Any]
 
     @property
     def weight(self) -> int:
-        numbers_count = sum([count for _, count in self.next_numbers])
-        return max(1, len(self.lock), self.pick_count, numbers_count, len(self.count_related))
+        """How much of a batch it takes up."""
+        return 1
 
 
-def _chain(parts: Iterable[tuple[P, ...]]) -> tuple[P, ...]:
-    return tuple(chain.from_iterable(parts))
+class Lock(AggregateNeed, frozen=True, gc=False):
+    """Aggregates by id, locked until the decision is durable."""
+
+    ids: Sequence[UUID]
+    may_use_cache: bool = False
+    """The row cache may serve them. For commands that read nothing but state folded from events;
+    rows are still locked before the write."""
+
+    @property
+    def weight(self) -> int:
+        return len(self.ids)
+
+
+class LockRelated(AggregateNeed, frozen=True, gc=False):
+    """Aggregates that refer to an id, such as the order of a bot; locked."""
+
+    to: UUID
+
+
+class LockAll(AggregateNeed, frozen=True, gc=False):
+    """Every unfinished aggregate of a kind, locked."""
+
+
+class Peek(AggregateNeed, frozen=True, gc=False):
+    """Aggregates by id, read without a lock. A finished one counts as absent."""
+
+    ids: Sequence[UUID]
+
+
+class PeekAll(AggregateNeed, frozen=True, gc=False):
+    """Every unfinished aggregate of a kind, without a lock; only for small tables."""
+
+
+class CountRelated(AggregateNeed, frozen=True, gc=False):
+    """How many aggregates refer to each id, without a lock."""
+
+    to: Sequence[UUID]
+
+    @property
+    def weight(self) -> int:
+        return len(self.to)
+
+
+class PickReady(AggregateNeed, frozen=True, gc=False):
+    """The most urgent ready aggregates of a kind, locked. The live table defines the meaning of the
+    selector."""
+
+    selector: Hashable
+    limit: int
+
+    @property
+    def weight(self) -> int:
+        return self.limit
+
+
+class NextNumbers(Struct, frozen=True, gc=False):
+    """Numbers of a sequence."""
+
+    sequence: str
+    count: int
+
+    @property
+    def weight(self) -> int:
+        return self.count
+
+
+Need = AggregateNeed | NextNumbers
+Needs = Sequence[Need]
 
 
 class NotLoadedError(Exception):
@@ -113,7 +128,7 @@ class UnitOfWork(Protocol):
         """Aggregates of the kind that referred to the id when the batch began."""
 
     def all(self, decider: Decider[S]) -> Sequence[S]:
-        """Every unfinished aggregate of a kind in `lock_all` or `peek_all`; of other kinds, the
+        """Every unfinished aggregate of a kind in `LockAll` or `PeekAll`; of other kinds, the
         loaded ones."""
 
     def pick_one(self, decider: Decider[S], selector: Hashable = None) -> S | None:
@@ -130,12 +145,40 @@ class UnitOfWork(Protocol):
 
 
 class Command(Protocol[A_co]):
-    """An intention. `decide` records events and returns a result, or raises a refusal."""
+    """An intention. `decide` records events and returns a result, or raises a refusal. A command
+    may have an attribute `priority`."""
 
     @property
     def needs(self) -> Needs: ...
 
     def decide(self, work: UnitOfWork) -> A_co: ...
+
+
+def priority_of(command: Command[Any]) -> CommandPriority:
+    priority: CommandPriority = getattr(command, "priority", CommandPriority.HIGH)
+    return priority
+
+
+def weight_of(needs: Iterable[Need]) -> int:
+    """The largest number of aggregates or numbers of one sort."""
+    weights: dict[type, int] = {}
+    for need in needs:
+        weights[type(need)] = weights.get(type(need), 0) + need.weight
+    return max(weights.values(), default=1) or 1
+
+
+class Wrapped(Struct, Generic[A_co], frozen=True, gc=False):
+    """Base of commands that decide another command."""
+
+    command: Command[A_co]
+
+    @property
+    def needs(self) -> Needs:
+        return self.command.needs
+
+    @property
+    def priority(self) -> CommandPriority:
+        return priority_of(self.command)
 
 
 class AllOrNothing(Struct, frozen=True, gc=False):
@@ -145,7 +188,11 @@ class AllOrNothing(Struct, frozen=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs.of_all([command.needs for command in self.commands])
+        return [*chain.from_iterable(command.needs for command in self.commands)]
+
+    @property
+    def priority(self) -> CommandPriority:
+        return min([priority_of(one) for one in self.commands], default=CommandPriority.HIGH)
 
     def decide(self, work: UnitOfWork) -> list[Any]:
         return [command.decide(work) for command in self.commands]

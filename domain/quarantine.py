@@ -14,7 +14,7 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.command import CommandPriority, Needs, UnitOfWork
+from daybook.domain.command import CommandPriority, Lock, Needs, UnitOfWork
 from daybook.domain.event import Decider, Event, State, events_of
 
 _QUARANTINES = UUID("5d0c1f77-3f6e-5c86-8f6a-0a3f6f9a2d41")
@@ -95,11 +95,11 @@ class Detect(Struct, frozen=True, kw_only=True, gc=False):
     """Records an unreadable aggregate. Idempotent."""
 
     fault: Fault
+    priority: ClassVar = CommandPriority.LOW
 
     @property
     def needs(self) -> Needs:
-        one = quarantine_id(self.fault.aggregate_id)
-        return Needs(lock=((QUARANTINE, one),), priority=CommandPriority.LOW)
+        return [Lock(QUARANTINE, [quarantine_id(self.fault.aggregate_id)])]
 
     def decide(self, work: UnitOfWork) -> Quarantine:
         return _detect(work, self.fault)
@@ -113,7 +113,7 @@ class SetAside(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((QUARANTINE, quarantine_id(self.fault.aggregate_id)),))
+        return [Lock(QUARANTINE, [quarantine_id(self.fault.aggregate_id)])]
 
     def decide(self, work: UnitOfWork) -> Quarantine:
         quarantine = _detect(work, self.fault)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.command import Needs, UnitOfWork
+from daybook.domain.command import Lock, LockAll, Needs, UnitOfWork
 from daybook.domain.event import Decider, Event, EventWithReason, State, events_of
 
 CUT_OFF = "It was cut off before its end."
@@ -99,7 +99,7 @@ class BeginRebuild(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock_all=(REBUILD,))
+        return [LockAll(REBUILD)]
 
     def decide(self, work: UnitOfWork) -> Rebuild:
         for before in work.all(REBUILD):
@@ -121,7 +121,7 @@ class EndRebuild(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((REBUILD, self.rebuild_id),))
+        return [Lock(REBUILD, [self.rebuild_id])]
 
     def decide(self, work: UnitOfWork) -> None:
         ended: Event = Rebuild.Completed(at=work.now, found=tuple(self.found))

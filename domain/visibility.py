@@ -7,12 +7,12 @@ second barrier if a route forgets its own check.
 
 from collections.abc import Hashable, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.command import Command, Needs, UnitOfWork
+from daybook.domain.command import Command, UnitOfWork, Wrapped
 from daybook.domain.errors import QueueOutOfReachError
 from daybook.domain.event import Decider, Event, S
 from daybook.domain.jobs.job import Job
@@ -73,13 +73,8 @@ class Visibility(Struct, frozen=True, kw_only=True):
 UNBOUND = Visibility()
 
 
-class Restricted(Struct, Generic[A], frozen=True, gc=False):
-    command: Command[A]
+class Restricted(Wrapped[A], frozen=True, gc=False):
     visibility: Visibility
-
-    @property
-    def needs(self) -> Needs:
-        return self.command.needs
 
     def decide(self, work: UnitOfWork) -> A:
         return self.command.decide(RestrictedUnitOfWork(work, self.visibility))

@@ -19,6 +19,7 @@ from daybook.processors.processor import (
     Session,
     WakesOn,
 )
+from daybook.projections.orders.orders import URGENCY
 
 ACTOR = "system:dispatch"
 ACTION = "claim"
@@ -26,7 +27,7 @@ ACTION = "claim"
 # At most one idle bot per pending order, oldest first; without an order the limit is 0 and no bot
 # is read. ORDER BY makes the planner count orders along the index instead of reading them all. A
 # bot with a future updated_at is from before the clock went back, and counts as idle long enough.
-FIND_IDLE_BOTS = """
+FIND_IDLE_BOTS = f"""
 SELECT id
 FROM bots
 WHERE auto_claim
@@ -38,7 +39,7 @@ ORDER BY created_at, id
 LIMIT (
     SELECT count(*)
     FROM (
-        SELECT FROM orders WHERE status = 'PENDING' ORDER BY rank, number LIMIT %(limit)s
+        SELECT FROM orders WHERE status = 'PENDING' ORDER BY {URGENCY} LIMIT %(limit)s
     ) AS ready
 )
 """

@@ -12,38 +12,35 @@ from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories, refuse_unreadable
 from daybook.eventlog.writing.live_table import LiveTable
-from daybook.projections.jobs.jobs import SELECT_JOBS, LiveJobs
-from daybook.projections.orders.bots import SELECT_BOTS, LiveBots
-from daybook.projections.orders.orders import SELECT_ORDERS, LiveOrders
+from daybook.projections.jobs.jobs import JOBS
+from daybook.projections.orders.bots import BOTS
+from daybook.projections.orders.orders import ORDERS
 
-READ_ORDER = f"{SELECT_ORDERS} WHERE id = %(id)s"
-READ_BOT = f"{SELECT_BOTS} WHERE id = %(id)s"
-READ_JOB = f"{SELECT_JOBS} WHERE id = %(id)s"
-
-_ORDERS, _BOTS, _JOBS = LiveOrders(), LiveBots(), LiveJobs()
 _MAPPER = EventMapper(DECIDERS)
 
 
 async def one_order(connection: Connection, order_id: UUID) -> Order | None:
     """Returns complete and deleted orders too; None if the order never existed."""
-    return await _one(connection, _ORDERS, READ_ORDER, order_id)
+    return await _one(connection, ORDERS, order_id)
 
 
 async def one_bot(connection: Connection, bot_id: UUID) -> Bot | None:
     """Returns deleted bots too; None if the bot never existed."""
-    return await _one(connection, _BOTS, READ_BOT, bot_id)
+    return await _one(connection, BOTS, bot_id)
 
 
 async def one_job(connection: Connection, job_id: UUID) -> Job | None:
     """Returns finished jobs too; None if the job never existed."""
-    return await _one(connection, _JOBS, READ_JOB, job_id)
+    return await _one(connection, JOBS, job_id)
 
 
-async def _one(connection: Connection, table: LiveTable[S], query: str, wanted: UUID) -> S | None:
-    row = await (await connection.execute(query, {"id": wanted}, binary=True)).fetchone()
+async def _one(connection: Connection, table: LiveTable[S], wanted: UUID) -> S | None:
+    given = {"ids": uuids([wanted])}
+    row = await (await connection.execute(table.select_by_id, given, binary=True)).fetchone()
     if row is not None:
         return table.load(row)
     folded = await fold_histories(connection, _MAPPER, [wanted], on_unreadable=refuse_unreadable)

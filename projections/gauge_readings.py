@@ -21,6 +21,7 @@ from daybook.projections.messages.operations import (
     count_failed,
     read_backlog,
 )
+from daybook.projections.orders.orders import URGENCY
 from daybook.projections.quarantine.quarantines import COUNT_QUARANTINES
 from daybook.projections.registry import FOLLOWERS
 
@@ -32,13 +33,13 @@ FROM followers
 ORDER BY name
 """
 # Walks the index of pending orders (rank, number): the lowest number of a rank waited longest.
-READ_ORDERS = """
+READ_ORDERS = f"""
 SELECT (SELECT count(*) FROM (
             SELECT FROM orders WHERE status = 'PENDING' LIMIT %(limit)s
         ) AS walked),
        (SELECT min(created_at) FROM (
             SELECT created_at FROM orders WHERE status = 'PENDING'
-            ORDER BY rank, number LIMIT %(limit)s
+            ORDER BY {URGENCY} LIMIT %(limit)s
         ) AS walked)
 """
 COUNT_BOTS = """

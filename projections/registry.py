@@ -7,42 +7,42 @@ import daybook.eventlog.migrations
 import daybook.projections.migrations
 from daybook.eventlog.reading.follower import Projection, Rebuildable
 from daybook.eventlog.writing.live_table import LiveTable
-from daybook.projections.api_keys.api_keys import LiveKeys
+from daybook.projections.api_keys.api_keys import KEYS
 from daybook.projections.jobs.finished_jobs import FinishedJobs
-from daybook.projections.jobs.jobs import LiveJobs
-from daybook.projections.jobs.queues import LiveQueues
+from daybook.projections.jobs.jobs import JOBS
+from daybook.projections.jobs.queues import QUEUES
 from daybook.projections.messages.ended_operations import EndedOperations
-from daybook.projections.messages.operations import LiveOperations
-from daybook.projections.orders.bots import LiveBots
+from daybook.projections.messages.operations import OPERATIONS
+from daybook.projections.orders.bots import BOTS
 from daybook.projections.orders.finished_orders import FinishedOrders
-from daybook.projections.orders.orders import LiveOrders
-from daybook.projections.quarantine.quarantines import LiveQuarantines
-from daybook.projections.running_rebuilds import RunningRebuilds
-from daybook.projections.schedules.schedules import LiveSchedules
-from daybook.projections.tickets.erased_subjects import ErasedSubjects
+from daybook.projections.orders.orders import ORDERS
+from daybook.projections.quarantine.quarantines import live_quarantines
+from daybook.projections.running_rebuilds import RUNNING_REBUILDS
+from daybook.projections.schedules.schedules import SCHEDULES
+from daybook.projections.tickets.erased_subjects import ERASED_SUBJECTS
 from daybook.projections.tickets.finished_tickets import FinishedTickets
-from daybook.projections.tickets.restaurants import LiveRestaurants
-from daybook.projections.tickets.tickets import LiveTickets
-from daybook.projections.upstreams.upstream_records import LiveUpstreamRecords
-from daybook.projections.upstreams.upstreams import LiveUpstreams
+from daybook.projections.tickets.restaurants import RESTAURANTS
+from daybook.projections.tickets.tickets import TICKETS
+from daybook.projections.upstreams.upstream_records import UPSTREAM_RECORDS
+from daybook.projections.upstreams.upstreams import UPSTREAMS
 
 # Every batch of every process locks rows in this order. Two processes with different orders would
 # deadlock: append, and never swap while old processes still run. Lanes are locked after all of
 # these, in the second round trip: see `projections/jobs/lanes.py`.
 _READABLE_TABLES: tuple[LiveTable[Any], ...] = (
-    LiveOrders(),
-    LiveBots(),
-    LiveQueues(),
-    LiveJobs(),
-    LiveSchedules(),
-    LiveUpstreams(),
-    LiveUpstreamRecords(),
-    RunningRebuilds(),
-    LiveKeys(),
-    LiveRestaurants(),
-    LiveTickets(),
-    ErasedSubjects(),
-    LiveOperations(),
+    ORDERS,
+    BOTS,
+    QUEUES,
+    JOBS,
+    SCHEDULES,
+    UPSTREAMS,
+    UPSTREAM_RECORDS,
+    RUNNING_REBUILDS,
+    KEYS,
+    RESTAURANTS,
+    TICKETS,
+    ERASED_SUBJECTS,
+    OPERATIONS,
 )
 
 # Tables that may hold a row of an aggregate which is set aside.
@@ -53,7 +53,7 @@ _LISTED_IN = (
 
 LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     *_READABLE_TABLES,
-    LiveQuarantines(_LISTED_IN, LiveJobs().recompute_all()),
+    live_quarantines(_LISTED_IN, JOBS.sides.recompute_all()),
 )
 
 # Read models written in the transaction of the events, by a live table: never behind the log.

@@ -15,6 +15,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from daybook.domain.deciders import DECIDERS
+from daybook.domain.ids import key_of
 from daybook.domain.jobs.create import JOB_NUMBERS, CreatedJob, CreateJobs, NewJob
 from daybook.domain.jobs.job import JOB, Job
 from daybook.eventlog.codec import EventMapper
@@ -25,11 +26,12 @@ from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.postgres.connections import SCHEMA, SERVICE_ROLE
 from daybook.eventlog.writing.append import INSERT_EVENTS, append_parameters
 from daybook.eventlog.writing.batch import DRAW_NUMBERS, READ_CLOCK
+from daybook.eventlog.writing.batch_needs import BatchNeeds, SubmittedCommand
 from daybook.eventlog.writing.fold_finished import READ_AGGREGATES, fold_aggregates
-from daybook.eventlog.writing.live_table import Change, Parameters
+from daybook.eventlog.writing.live_table import Change, Statement
 from daybook.eventlog.writing.unit_of_work import BatchUnitOfWork
-from daybook.projections.jobs.jobs import LiveJobs
-from daybook.projections.jobs.queues import LiveQueues
+from daybook.projections.jobs.jobs import JOBS
+from daybook.projections.jobs.queues import QUEUES
 
 # The first insert of a unique key wins; a concurrent one waits until the first commits.
 APPEND_NEW_EVENTS = (
@@ -55,7 +57,6 @@ Query = tuple[str, dict[str, Any]]
 Steps = Generator[Query, Rows, list[CreatedJob]]
 
 _MAPPER = EventMapper(DECIDERS)
-_TABLE = LiveJobs()
 
 
 class EnqueueError(Exception):
@@ -169,18 +170,18 @@ def _steps(new: Sequence[NewJob], origin: Origin, wake: bool) -> Steps:
 
 
 def _create(new: Sequence[NewJob], origin: Origin) -> Steps:
-    unit = yield from _unit_of_work(new)
+    unit = yield from _unit_of_work(new, origin)
     enqueued = CreateJobs(new).decide(unit)
     changes = unit.changes.get(JOB.name, [])
     events = unit.accept()
-    for statement in _TABLE.side_statements({JOB.name: changes}).before:
+    for statement in JOBS.sides.statements({JOB.name: changes}).before:
         yield _query(statement)
     written = yield APPEND_NEW_EVENTS, append_parameters(events, [origin] * len(events))
     taken = {event.originator_id for event in events} - {row[1] for row in written}
     ours = [change for change in changes if change.state and change.state.id not in taken]
     if ours:
         yield from _write(ours)
-        for statement in _TABLE.side_statements({JOB.name: ours}).after:
+        for statement in JOBS.sides.statements({JOB.name: ours}).after:
             yield _query(statement)
     if taken:
         # A concurrent transaction created the job of this unique key.
@@ -197,23 +198,24 @@ def _write(changes: Sequence[Change]) -> Generator[Query, Rows, None]:
     restarted = [one for one in changes if one.before is not None and not one.before.is_over]
     created = [one.state for one in changes if one.before is None or one.before.is_over]
     if created:
-        yield _query(_TABLE.insert_statement(sorted(created, key=lambda job: job.id.int)))
+        yield _query(JOBS.insert_statement(sorted(created, key=lambda job: key_of(job.id))))
     if restarted:
-        yield _query(_TABLE.update_statement(restarted))
+        yield _query(JOBS.update_statement(restarted))
 
 
-def _query(statement: tuple[str, Parameters]) -> Query:
+def _query(statement: Statement) -> Query:
     query, given = statement
     return query, dict(given)
 
 
-def _unit_of_work(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchUnitOfWork]:
-    keyed = [job_id for _, job_id in CreateJobs(new).needs.lock]
+def _unit_of_work(new: Sequence[NewJob], origin: Origin) -> Generator[Query, Rows, BatchUnitOfWork]:
+    needs = BatchNeeds([SubmittedCommand(CreateJobs(new), origin)])
+    keyed = [*needs.lock_ids.values()]
     existing: dict[UUID, Job] = {}
     if keyed:
         existing = yield from _fold(keyed)
-    queues = [queue for _, queue in CreateJobs(new).needs.peek]
-    seen = (yield LiveQueues.select_by_id, {"ids": uuids(queues)}) if queues else []
+    queues = needs.peek_ids
+    seen = (yield QUEUES.select_by_id, {"ids": uuids(queues)}) if queues else []
     drawn = yield DRAW_NUMBERS, {"sequence": JOB_NUMBERS, "count": len(new)}
     ((now,),) = yield READ_CLOCK, {}
     return BatchUnitOfWork(
@@ -223,7 +225,7 @@ def _unit_of_work(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchUnitOfWo
         absent=[*queues, *(one for one in keyed if one not in existing)],
         ready={},
         numbers={JOB_NUMBERS: iter([row[0] for row in drawn])},
-        peeked=map(LiveQueues().load, seen),
+        peeked=map(QUEUES.load, seen),
     )
 
 

@@ -41,7 +41,7 @@ from daybook.api.limits.queue_depth import EnqueueEndpoint
 from daybook.api.settings.limits import BATCH_BODY_BYTES_MAX
 from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.errors import Refusal
-from daybook.domain.ids import id_of
+from daybook.domain.ids import id_of, key_of
 from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob, unique_id
 from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.jobs.manage import CancelJob, RetryJob
@@ -101,6 +101,8 @@ class Enqueue(Struct, frozen=True, gc=False):
     def new(self) -> Sequence[NewJob]:
         return self.create.new
 
+    priority: ClassVar = CreateJobs.priority
+
     @property
     def needs(self) -> Needs:
         return self.create.needs
@@ -113,7 +115,7 @@ def create(body: NewJobs, context: RequestContext) -> Enqueue:
     """Create a job, or up to 1,000 as {jobs: […]}, all or none."""
     for queue in {job.queue for job in body.jobs}:
         context.caller.must_reach(queue)
-    first = uuid7().int
+    first = key_of(uuid7())
     # Consecutive ids keep the jobs of a batch in order, and take half the time of random ones.
     new = [_new_job(job, id_of(first + index)) for index, job in enumerate(body.jobs)]
     return Enqueue(CreateJobs(new), body.answer)

@@ -6,7 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from daybook.domain.api_keys import key as keys
 from daybook.domain.api_keys.key import KEY, Binding, Key, key_id
-from daybook.domain.command import Needs, UnitOfWork
+from daybook.domain.command import Lock, Needs, UnitOfWork
 from daybook.domain.errors import ApiKeyNameTakenError, NotFoundError
 
 
@@ -15,7 +15,7 @@ class KeyCommand(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((KEY, key_id(self.name)),))
+        return [Lock(KEY, [key_id(self.name)])]
 
 
 class IssueKey(KeyCommand, frozen=True, kw_only=True, gc=False):

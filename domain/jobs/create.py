@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import ClassVar
 from uuid import UUID, uuid5
 
 from msgspec import Raw, Struct, json
 
-from daybook.domain.command import CommandPriority, Needs, UnitOfWork
-from daybook.domain.event import Decider
+from daybook.domain.command import CommandPriority, Lock, Needs, NextNumbers, Peek, UnitOfWork
 from daybook.domain.jobs.job import JOB, NULL, Job, JobStatus, OnDead, UniqueScope, requeue
-from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, Queue, queue_id
+from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, queue_id
 from daybook.domain.values import (
     Attempts,
     Instant,
@@ -113,12 +113,13 @@ def follow_up_id(job: Job, index: int) -> UUID:
 class CreateJobs(Struct, frozen=True, gc=False):
     new: Sequence[NewJob]
 
+    priority: ClassVar = CommandPriority.NORMAL
+
     @property
     def needs(self) -> Needs:
-        keyed = tuple((JOB, one.job_id) for one in self.new if needs_lookup(one))
-        queues = lane_queues(self.new)
-        numbers = ((JOB_NUMBERS, len(self.new)),)
-        return Needs(lock=keyed, peek=queues, next_numbers=numbers, priority=CommandPriority.NORMAL)
+        keyed = [one.job_id for one in self.new if needs_lookup(one)]
+        locks = [Lock(JOB, keyed)] if keyed else []
+        return [*locks, *lane_queues(self.new), NextNumbers(JOB_NUMBERS, len(self.new))]
 
     def decide(self, work: UnitOfWork) -> list[CreatedJob]:
         return [create_job(work, one) for one in self.new]
@@ -148,10 +149,10 @@ def _is_key_free(existing: Job, new: NewJob) -> bool:
     return new.unique_scope is UniqueScope.UNFINISHED and existing.is_over
 
 
-def lane_queues(new: Sequence[NewJob]) -> tuple[tuple[Decider[Queue], UUID], ...]:
+def lane_queues(new: Sequence[NewJob]) -> list[Peek]:
     """The queues whose dead-job policy matters for the new jobs: those with a lane."""
     names = {one.queue for one in new if one.partition is not None and one.queue}
-    return tuple([(QUEUE, queue_id(name)) for name in names])
+    return [Peek(QUEUE, [queue_id(name) for name in names])] if names else []
 
 
 def skips_dead(work: UnitOfWork, queue: str) -> bool:

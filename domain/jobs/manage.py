@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import UNSET, Struct, UnsetType
 
-from daybook.domain.command import Needs, UnitOfWork
+from daybook.domain.command import Lock, Needs, UnitOfWork
 from daybook.domain.errors import JobStatusChangedError, Refusal
 from daybook.domain.event import Event
 from daybook.domain.jobs import job as jobs
@@ -31,7 +31,7 @@ class ChangeJobs(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=tuple([(JOB, job_id) for job_id in self.job_ids]))
+        return [Lock(JOB, self.job_ids)]
 
     def decide(self, work: UnitOfWork) -> list[JobOutcome]:
         outcomes: list[JobOutcome] = []
@@ -97,7 +97,7 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((QUEUE, queue_id(self.name)),))
+        return [Lock(QUEUE, [queue_id(self.name)])]
 
     def decide(self, work: UnitOfWork) -> Queue:
         queue = work.get(QUEUE, queue_id(self.name))

@@ -10,10 +10,11 @@ from uuid import UUID
 
 from msgspec import Raw, Struct
 
-from daybook.domain.command import Needs, UnitOfWork
+from daybook.domain.claim import require_claim
+from daybook.domain.command import Lock, Need, Needs, NextNumbers, PeekAll, PickReady, UnitOfWork
 from daybook.domain.errors import ClaimLostError, LeaseHeldError, NotFoundError, Refusal
 from daybook.domain.event import Event, add_seconds
-from daybook.domain.ids import id_of
+from daybook.domain.ids import id_of, key_of
 from daybook.domain.jobs import job as jobs
 from daybook.domain.jobs.create import (
     JOB_NUMBERS,
@@ -76,11 +77,11 @@ class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(pick=JOB, pick_count=self.limit, pick_selector=self.selector)
+        return [PickReady(JOB, self.selector, self.limit)]
 
     def decide(self, work: UnitOfWork) -> list[Job]:
         claimed: list[Job] = []
-        first, now = self.claim_id.int, work.now
+        first, now = key_of(self.claim_id), work.now
         for index, job in enumerate(work.pick(JOB, self.selector, limit=self.limit)):
             event = jobs.claim(
                 job,
@@ -100,20 +101,14 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        names = tuple([(JOB, one.job_id) for one in self.results])
+        needs: list[Need] = [Lock(JOB, [one.job_id for one in self.results], may_use_cache=True)]
         follow_ups = [new for one in self.results for new in one.then]
-        if not follow_ups:
-            return Needs(lock=names, may_use_cache=True)
-        # A follow-up without a queue inherits its predecessor's, which is not loaded yet: peek at
-        # all queues.
-        unnamed = any(new.partition is not None and not new.queue for new in follow_ups)
-        return Needs(
-            lock=names,
-            may_use_cache=True,
-            peek=lane_queues(follow_ups),
-            peek_all=(QUEUE,) if unnamed else (),
-            next_numbers=((JOB_NUMBERS, len(follow_ups)),),
-        )
+        if follow_ups:
+            needs += [*lane_queues(follow_ups), NextNumbers(JOB_NUMBERS, len(follow_ups))]
+        # A follow-up without a queue inherits its predecessor's, which is not loaded yet.
+        if any(new.partition is not None and not new.queue for new in follow_ups):
+            needs.append(PeekAll(QUEUE))
+        return needs
 
     def decide(self, work: UnitOfWork) -> list[JobOutcome]:
         outcomes: list[JobOutcome] = []
@@ -126,7 +121,7 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
 
     def _finish(self, work: UnitOfWork, result: JobResult) -> Job:
         job = job_on(work, result.job_id)
-        if result.worker not in (None, job.lease and job.lease.worker):
+        if result.worker not in (None, job.claim and job.claim.worker):
             raise ClaimLostError("job", job.id, result.claim_id)
         if result.outcome is Outcome.DONE:
             event = jobs.complete(
@@ -183,7 +178,7 @@ class JobCommand(Struct, frozen=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((JOB, self.job_id),))
+        return [Lock(JOB, [self.job_id])]
 
 
 class ExpireLease(JobCommand, frozen=True, kw_only=True, gc=False):
@@ -200,16 +195,16 @@ class ExpireLease(JobCommand, frozen=True, kw_only=True, gc=False):
 
     def decide(self, work: UnitOfWork) -> Job:
         job = job_on(work, self.job_id)
-        lease = jobs.require_claim(job, self.claim_id)
-        is_over = work.now >= lease.until
+        claim = require_claim("job", job, self.claim_id)
+        is_over = work.now >= claim.until
         if self.lease_until is not None:
-            is_over = self.lease_until == lease.until
+            is_over = self.lease_until == claim.until
         if not is_over:
             raise LeaseHeldError(job.id)
         failed = jobs.fail(
             job,
             claim_id=self.claim_id,
-            error=f"the lease of worker {lease.worker} expired",
+            error=f"the lease of worker {claim.worker} expired",
             reason=FailureReason.LEASE_EXPIRED,
             retryable=True,
             rest_seconds=self.backoff.seconds(job.failures + job.crashes + 1, self.jitter),

@@ -2,12 +2,20 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
+from typing import ClassVar
 from uuid import UUID
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from daybook.domain.command import CommandPriority, Needs, UnitOfWork
+from daybook.domain.command import (
+    CommandPriority,
+    CountRelated,
+    Lock,
+    Needs,
+    NextNumbers,
+    Peek,
+    UnitOfWork,
+)
 from daybook.domain.errors import LaneFullError, NotFoundError
 from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob, create_job, skips_dead
 from daybook.domain.jobs.job import Backoff, UniqueScope
@@ -59,16 +67,13 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
     lane_depth_max: int = LANE_DEPTH_MAX
     """Pushes are refused once this many are deferred for a lane."""
 
+    priority: ClassVar = CommandPriority.NORMAL
+
     @property
     def needs(self) -> Needs:
-        backlogs = tuple([(OPERATION, lane) for lane in self._lanes])
-        number = (OPERATION_NUMBERS, 1)
-        if self.is_busy:
-            return Needs(
-                next_numbers=(number,), count_related=backlogs, priority=CommandPriority.NORMAL
-            )
-        create = CreateJobs(self.new).needs
-        return replace(create, next_numbers=(*create.next_numbers, number), count_related=backlogs)
+        create = () if self.is_busy else CreateJobs(self.new).needs
+        backlogs = CountRelated(OPERATION, [*self._lanes])
+        return [*create, NextNumbers(OPERATION_NUMBERS, 1), backlogs]
 
     @property
     def _lanes(self) -> dict[UUID, tuple[str, str]]:
@@ -114,12 +119,12 @@ class ExecuteOperation(Struct, frozen=True, kw_only=True, gc=False):
     operation_id: UUID
     items: Sequence[Message]  # The operation's items, which never change
 
+    priority: ClassVar = CommandPriority.LOW  # No caller waits for it directly.
+
     @property
     def needs(self) -> Needs:
-        # Lowest priority: no caller waits for it directly.
-        create = CreateJobs([_new_job(item, None) for item in self.items]).needs
-        names = ((OPERATION, self.operation_id), *create.lock)
-        return replace(create, lock=names, priority=CommandPriority.LOW)
+        create = CreateJobs([_new_job(item, None) for item in self.items])
+        return [Lock(OPERATION, [self.operation_id]), *create.needs]
 
     def decide(self, work: UnitOfWork) -> Operation:
         operation = _operation(work, self.operation_id)
@@ -140,8 +145,8 @@ class FailOperation(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        queues = tuple([(QUEUE, queue_id(name)) for name in self.queues])
-        return Needs(lock=((OPERATION, self.operation_id),), peek=queues)
+        queues = [queue_id(name) for name in self.queues]
+        return [Lock(OPERATION, [self.operation_id]), Peek(QUEUE, queues)]
 
     def decide(self, work: UnitOfWork) -> Operation:
         operation = _operation(work, self.operation_id)
@@ -162,7 +167,7 @@ class RetryOperation(Struct, frozen=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((OPERATION, self.operation_id),), next_numbers=((OPERATION_NUMBERS, 1),))
+        return [Lock(OPERATION, [self.operation_id]), NextNumbers(OPERATION_NUMBERS, 1)]
 
     def decide(self, work: UnitOfWork) -> Operation:
         operation, number = _operation(work, self.operation_id), work.next_number(OPERATION_NUMBERS)
@@ -178,7 +183,7 @@ class CancelOperation(Struct, frozen=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((OPERATION, self.operation_id),))
+        return [Lock(OPERATION, [self.operation_id])]
 
     def decide(self, work: UnitOfWork) -> Operation:
         operation = _operation(work, self.operation_id)

@@ -5,12 +5,22 @@ recorded by one command, so that the sides cannot disagree.
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from typing import ClassVar
 from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.command import CommandPriority, Needs, UnitOfWork
+from daybook.domain.claim import require_claim
+from daybook.domain.command import (
+    CommandPriority,
+    Lock,
+    LockAll,
+    LockRelated,
+    Needs,
+    NextNumbers,
+    PickReady,
+    UnitOfWork,
+)
 from daybook.domain.errors import (
     BotInUseError,
     ClaimLostError,
@@ -36,7 +46,7 @@ class OrderCommand(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((ORDER, self.order_id),))
+        return [Lock(ORDER, [self.order_id])]
 
 
 class BotCommand(Struct, frozen=True, kw_only=True, gc=False):
@@ -45,7 +55,7 @@ class BotCommand(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((BOT, self.bot_id),))
+        return [Lock(BOT, [self.bot_id])]
 
 
 class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
@@ -55,9 +65,11 @@ class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
     user_id: str | None = None
     owner: str | None = None
 
+    priority: ClassVar = CommandPriority.NORMAL
+
     @property
     def needs(self) -> Needs:
-        return Needs(next_numbers=((ORDER_NUMBERS, 1),), priority=CommandPriority.NORMAL)
+        return [NextNumbers(ORDER_NUMBERS, 1)]
 
     def decide(self, work: UnitOfWork) -> Order:
         created = Order.Created(
@@ -80,7 +92,7 @@ class CreateBot(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs()
+        return []
 
     def decide(self, work: UnitOfWork) -> Bot:
         created = Bot.Created(
@@ -132,12 +144,7 @@ class ClaimOrder(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(
-            lock=((BOT, self.bot_id),),
-            pick=ORDER,
-            pick_count=1,
-            pick_selector=self.aging_seconds,
-        )
+        return [Lock(BOT, [self.bot_id]), PickReady(ORDER, self.aging_seconds, 1)]
 
     def decide(self, work: UnitOfWork) -> ClaimResult:
         bot = _bot(work, self.bot_id)
@@ -159,7 +166,7 @@ class AssignOrder(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((ORDER, self.order_id), (BOT, self.bot_id)))
+        return [Lock(ORDER, [self.order_id]), Lock(BOT, [self.bot_id])]
 
     def decide(self, work: UnitOfWork) -> ClaimResult:
         order, bot = _order(work, self.order_id), _bot(work, self.bot_id)
@@ -187,7 +194,7 @@ class CompleteOrder(Struct, frozen=True, kw_only=True, gc=False):
     def decide(self, work: UnitOfWork) -> Order:
         order = _order(work, self.order_id)
         claim = _require_claim(order, self.claim_id, self.bot_id)
-        if self.if_due and work.now < claim.due_at:
+        if self.if_due and work.now < claim.until:
             raise NotYetDueError(order.id)
         bot = _bot(work, claim.bot_id)
         work.record(BOT, bot.id, bots.complete(bot, now=work.now))
@@ -240,7 +247,7 @@ class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
     def decide(self, work: UnitOfWork) -> Order:
         order = _order(work, self.order_id)
         claim = _require_claim(order, self.claim_id, self.bot_id)
-        is_due = self.is_due or work.now >= claim.due_at
+        is_due = self.is_due or work.now >= claim.until
         if self.reason is ReleaseReason.EXPIRED and not is_due:
             raise NotYetDueError(order.id)
         return _release(work, order, _bot(work, claim.bot_id), self.reason, self.because)
@@ -251,7 +258,7 @@ class ReleaseBot(BotCommand, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((BOT, self.bot_id),), lock_related=((ORDER, self.bot_id),))
+        return [Lock(BOT, [self.bot_id]), LockRelated(ORDER, self.bot_id)]
 
     def decide(self, work: UnitOfWork) -> Bot:
         bot = _bot(work, self.bot_id)
@@ -264,7 +271,7 @@ class ReleaseBot(BotCommand, frozen=True, kw_only=True, gc=False):
 class DeleteOrder(OrderCommand, frozen=True, kw_only=True, gc=False):
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((ORDER, self.order_id),), lock_related=((BOT, self.order_id),))
+        return [Lock(ORDER, [self.order_id]), LockRelated(BOT, self.order_id)]
 
     def decide(self, work: UnitOfWork) -> Order:
         return _delete_order(work, _order(work, self.order_id), self.because)
@@ -298,7 +305,7 @@ class ClearOrders(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock_all=(ORDER, BOT), lock=tuple([(ORDER, one) for one in self.complete]))
+        return [LockAll(ORDER), LockAll(BOT), Lock(ORDER, self.complete)]
 
     def decide(self, work: UnitOfWork) -> Cleared:
         open_orders = work.all(ORDER)
@@ -316,7 +323,7 @@ class ClearCompleteOrders(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=tuple([(ORDER, one) for one in self.complete]))
+        return [Lock(ORDER, self.complete)]
 
     def decide(self, work: UnitOfWork) -> int:
         return _delete_complete(work, self.complete, self.because)
@@ -329,7 +336,7 @@ class DeleteBot(BotCommand, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((BOT, self.bot_id),), lock_related=((ORDER, self.bot_id),))
+        return [Lock(BOT, [self.bot_id]), LockRelated(ORDER, self.bot_id)]
 
     def decide(self, work: UnitOfWork) -> Bot:
         bot = _bot(work, self.bot_id)
@@ -345,8 +352,8 @@ class DeleteBot(BotCommand, frozen=True, kw_only=True, gc=False):
 def _needs_with_bot(order_id: UUID, bot_id: UUID | None) -> Needs:
     """The order, and the bot that claims it."""
     if bot_id is None:
-        return Needs(lock=((ORDER, order_id),), lock_related=((BOT, order_id),))
-    return Needs(lock=((ORDER, order_id), (BOT, bot_id)))
+        return [Lock(ORDER, [order_id]), LockRelated(BOT, order_id)]
+    return [Lock(ORDER, [order_id]), Lock(BOT, [bot_id])]
 
 
 def _order(work: UnitOfWork, order_id: UUID) -> Order:
@@ -365,7 +372,7 @@ def _bot(work: UnitOfWork, bot_id: UUID) -> Bot:
 
 def _require_claim(order: Order, claim_id: UUID | None, bot_id: UUID | None) -> OrderClaim:
     """Returns the order's claim if it is the one that the caller means."""
-    claim = orders.require_claim(order, claim_id or _current_claim(order))
+    claim = require_claim("order", order, claim_id or _current_claim(order))
     if bot_id is not None and claim.bot_id != bot_id:
         raise ClaimLostError("order", order.id, claim.id)
     return claim

@@ -5,7 +5,7 @@ from uuid import UUID
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from daybook.domain.command import Needs, UnitOfWork
+from daybook.domain.command import Lock, Needs, NextNumbers, UnitOfWork
 from daybook.domain.errors import NotFoundError
 from daybook.domain.event import Event
 from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs
@@ -27,7 +27,7 @@ class ScheduleCommand(Struct, frozen=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((SCHEDULE, schedule_id(self.name)),))
+        return [Lock(SCHEDULE, [schedule_id(self.name)])]
 
 
 class PutSchedule(ScheduleCommand, frozen=True, kw_only=True, gc=False):
@@ -89,8 +89,7 @@ class FireSchedule(ScheduleCommand, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        lock = super().needs.lock
-        return Needs(lock=lock, next_numbers=((JOB_NUMBERS, self.runs_max),))
+        return [*super().needs, NextNumbers(JOB_NUMBERS, self.runs_max)]
 
     def decide(self, work: UnitOfWork) -> Schedule:
         schedule = _schedule(work, self.name)

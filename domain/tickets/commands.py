@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from daybook.domain.command import Needs, NotLoadedError, UnitOfWork
+from daybook.domain.command import Lock, Needs, NotLoadedError, PickReady, UnitOfWork
 from daybook.domain.errors import (
     ConcurrentCallError,
     NotFoundError,
@@ -49,7 +49,7 @@ class RestaurantCommand(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((RESTAURANT, restaurant_id(self.slug)),))
+        return [Lock(RESTAURANT, [restaurant_id(self.slug)])]
 
 
 class TicketCommand(RestaurantCommand, frozen=True, kw_only=True, gc=False):
@@ -57,7 +57,7 @@ class TicketCommand(RestaurantCommand, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((RESTAURANT, restaurant_id(self.slug)), (TICKET, self.ticket_id)))
+        return [*super().needs, Lock(TICKET, [self.ticket_id])]
 
 
 class OpenRestaurant(RestaurantCommand, frozen=True, kw_only=True, gc=False):
@@ -139,7 +139,7 @@ class CallNext(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def needs(self) -> Needs:
         one = restaurant_id(self.slug)
-        return Needs(lock=((RESTAURANT, one),), pick=TICKET, pick_count=1, pick_selector=one)
+        return [Lock(RESTAURANT, [one]), PickReady(TICKET, one, 1)]
 
     def decide(self, work: UnitOfWork) -> TicketResult | None:
         restaurant = _restaurant(work, self.slug)
@@ -217,11 +217,7 @@ class TransferTicket(TicketCommand, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        both = (
-            (RESTAURANT, restaurant_id(self.slug)),
-            (RESTAURANT, restaurant_id(self.to_slug)),
-        )
-        return Needs(lock=(*both, (TICKET, self.ticket_id)))
+        return [*super().needs, Lock(RESTAURANT, [restaurant_id(self.to_slug)])]
 
     def decide(self, work: UnitOfWork) -> TicketResult:
         restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.command import Needs, UnitOfWork
+from daybook.domain.command import Lock, Needs, UnitOfWork
 from daybook.domain.errors import NotFoundError
 from daybook.domain.event import Decider, Event, State, events_of
 
@@ -53,7 +53,7 @@ class EraseSubject(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((SUBJECT, self.subject_id),))
+        return [Lock(SUBJECT, [self.subject_id])]
 
     def decide(self, work: UnitOfWork) -> Subject:
         subject = work.get(SUBJECT, self.subject_id)

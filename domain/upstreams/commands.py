@@ -9,7 +9,7 @@ from uuid import UUID, uuid5
 
 from msgspec import Raw, Struct, json
 
-from daybook.domain.command import Needs, UnitOfWork
+from daybook.domain.command import Lock, Needs, NextNumbers, UnitOfWork
 from daybook.domain.event import Event
 from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, NewJob
 from daybook.domain.upstreams import record as records
@@ -158,11 +158,8 @@ class FailPoll(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _needs(stream: str, record_ids: Sequence[UUID], jobs_count: int) -> Needs:
-    locks = [(UPSTREAM_RECORD, record_id) for record_id in record_ids]
-    return Needs(
-        lock=((UPSTREAM, upstream_id(stream)), *locks),
-        next_numbers=((JOB_NUMBERS, jobs_count),) if jobs_count else (),
-    )
+    locks = [Lock(UPSTREAM, [upstream_id(stream)]), Lock(UPSTREAM_RECORD, record_ids)]
+    return [*locks, NextNumbers(JOB_NUMBERS, jobs_count)] if jobs_count else locks
 
 
 def _upstream(work: UnitOfWork, stream: str, version: int) -> Upstream | None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from daybook.domain.command import NotLoadedError
 from daybook.domain.errors import Refusal
 from daybook.domain.event import State
+from daybook.domain.ids import key_of
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Receipt
 from daybook.eventlog.postgres.binary_arrays import uuids
@@ -95,7 +96,7 @@ class Batch:
             for table in self._tables
             if table.decider.name in changes
         }
-        side_statements = [table.side_statements(changes) for table in self._tables]
+        side_statements = [table.sides.statements(changes) for table in self._tables]
         self._lock_cached(pipeline, rows)
         for statements in side_statements:
             add_all(pipeline, statements.before)
@@ -154,7 +155,7 @@ class Batch:
         states += [state for cached in self._cached.values() for state in cached]
         for pick in picks:
             pick.load()
-        found = {state.id.int for state in states}
+        found = {key_of(state.id) for state in states}
         absent = [one for key, one in needs.lock_ids.items() if key not in found]
         if absent:
             states += await self._fold(pipeline, absent)
@@ -169,7 +170,7 @@ class Batch:
             peeked=[state for table, result in peeked for state in load(table, result)],
             peeked_all=needs.peek_all,
             related_counts={
-                (table.decider.name, related_to.int): count
+                (table.decider.name, key_of(related_to)): count
                 for table, result in counted
                 for related_to, count in result.rows()
             },
@@ -179,7 +180,7 @@ class Batch:
     def _read_cache(self, needs: BatchNeeds, table: LiveTable[Any]) -> bool:
         name = table.decider.name
         cache = self._caches.get(name)
-        keys = needs.cacheable(name) if cache is not None else ()
+        keys = needs.cacheable(table) if cache is not None else ()
         if cache is None or not keys or (states := cache.get_all(keys)) is None:
             return False
         self._cached[name] = states
@@ -247,21 +248,20 @@ class Batch:
     ) -> None:
         """Retries commands that found nothing ready only because others had locked the rows."""
         for pick in picks:
-            table = pick.table
+            rules = pick.table.pick
             empty = [index for index in unserved if self._got_nothing(index, pick)]
-            if table.more_ready_exists is None or not empty:
+            if rules.more_ready_exists is None or not empty:
                 continue
             ids = uuids([state.id for state in pick.states])
-            parameters = table.selection(pick.selector)
-            found = pipeline.add(table.more_ready_exists, ids=ids, **parameters)
+            parameters = rules.selection(pick.selector)
+            found = pipeline.add(rules.more_ready_exists, ids=ids, **parameters)
             await pipeline.sync()
             if found.rows() == [(True,)]:
                 self.retries.update(empty)
 
     def _got_nothing(self, index: int, pick: ReadyPick) -> bool:
         submitted = self.commands[index]
-        is_same = submitted.needs.pick is pick.table.decider
-        return is_same and submitted.needs.pick_selector == pick.selector and not submitted.events
+        return not submitted.events and pick.is_need_of(submitted)
 
     def _issue_receipts(self, positions: Sequence[int]) -> None:
         self.position = positions[-1] if positions else None

@@ -4,8 +4,22 @@ from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 from uuid import UUID
 
-from daybook.domain.command import Command, Needs
+from daybook.domain.command import (
+    AggregateNeed,
+    Command,
+    CountRelated,
+    Lock,
+    LockAll,
+    LockRelated,
+    Need,
+    Needs,
+    NextNumbers,
+    Peek,
+    PeekAll,
+    PickReady,
+)
 from daybook.domain.event import State
+from daybook.domain.ids import key_of
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.postgres.pipeline import PendingResult, Pipeline
@@ -28,86 +42,108 @@ class SubmittedCommand:
         self.result: Any = None
 
 
-class BatchNeeds:
-    """Combined needs of a batch, by the names of deciders; ids are keyed by their integers, which
-    hash faster."""
+class TableNeeds:
+    """Combined needs of one live table; ids are keyed by their integers."""
 
+    def __init__(self) -> None:
+        self.lock: dict[int, UUID] = {}
+        self.lock_related: dict[int, UUID] = {}
+        self.lock_all = False
+        self.may_use_cache = True
+        self.peek: dict[int, UUID] = {}
+        self.peek_all = False
+        self.count_related: dict[int, UUID] = {}
+        self.pick: dict[Hashable, int] = {}
+
+    def add(self, need: AggregateNeed) -> None:
+        match need:
+            case Lock(_, ids):
+                self.lock.update(zip(map(key_of, ids), ids, strict=True))
+                self.may_use_cache &= need.may_use_cache
+            case LockRelated(_, to):
+                self.lock_related[key_of(to)] = to
+                self.may_use_cache = False
+            case LockAll():
+                self.lock_all, self.may_use_cache = True, False
+            case Peek(_, ids):
+                self.peek.update(zip(map(key_of, ids), ids, strict=True))
+            case PeekAll():
+                self.peek_all = True
+            case CountRelated(_, ids):
+                self.count_related.update(zip(map(key_of, ids), ids, strict=True))
+            case PickReady(_, selector, limit):
+                self.pick[selector] = self.pick.get(selector, 0) + limit
+
+
+_NONE = TableNeeds()
+
+
+class BatchNeeds:
     def __init__(self, commands: Sequence[SubmittedCommand]) -> None:
-        self._lock: dict[str, dict[int, UUID]] = {}
-        self._uncached: set[str] = set()
-        self._lock_related: dict[str, dict[int, UUID]] = {}
-        self._lock_all: set[str] = set()
-        self._peek: dict[str, dict[int, UUID]] = {}
-        self._count_related: dict[str, dict[int, UUID]] = {}
-        self.peek_all: set[str] = set()
-        self._pick: dict[str, dict[Hashable, int]] = {}
+        self._tables: dict[str, TableNeeds] = {}
         self.next_numbers: dict[str, int] = {}
         self.idempotency_keys: list[Scope] = []
         for submitted in commands:
-            self._add(submitted.needs)
+            for need in submitted.needs:
+                self._add(need)
             if submitted.key is not None:
                 self.idempotency_keys.append(submitted.key.scope)
 
-    def _add(self, needs: Needs) -> None:
-        for decider, aggregate_id in needs.lock:
-            self._lock.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
-            if not needs.may_use_cache:
-                self._uncached.add(decider.name)
-        for decider, aggregate_id in needs.lock_related:
-            self._lock_related.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
-        for decider in needs.lock_all:
-            self._lock_all.add(decider.name)
-        for decider, aggregate_id in needs.peek:
-            self._peek.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
-        for decider in needs.peek_all:
-            self.peek_all.add(decider.name)
-        if needs.pick is not None:
-            counts = self._pick.setdefault(needs.pick.name, {})
-            counts[needs.pick_selector] = counts.get(needs.pick_selector, 0) + needs.pick_count
-        for decider, related_to in needs.count_related:
-            self._count_related.setdefault(decider.name, {})[related_to.int] = related_to
-        for sequence, count in needs.next_numbers:
-            self.next_numbers[sequence] = self.next_numbers.get(sequence, 0) + count
+    def _add(self, need: Need) -> None:
+        if isinstance(need, NextNumbers):
+            drawn = self.next_numbers.get(need.sequence, 0)
+            self.next_numbers[need.sequence] = drawn + need.count
+        elif (table := self._tables.get(need.decider.name)) is not None:
+            table.add(need)
+        else:
+            self._tables[need.decider.name] = table = TableNeeds()
+            table.add(need)
 
-    def cacheable(self, name: str) -> Collection[int]:
-        """Returns the integers of the ids to lock, or none if cached states are not enough."""
-        if name in self._uncached or name in self._lock_all or name in self._lock_related:
-            return ()
-        return self._lock.get(name, {}).keys()
+    def _of(self, table: LiveTable[Any]) -> TableNeeds:
+        return self._tables.get(table.decider.name, _NONE)
+
+    def cacheable(self, table: LiveTable[Any]) -> Collection[int]:
+        """Returns the keys of the ids to lock, or none if cached states are not enough."""
+        needs = self._of(table)
+        return needs.lock.keys() if needs.may_use_cache else ()
 
     @property
     def lock_ids(self) -> dict[int, UUID]:
-        return {key: one for ids in self._lock.values() for key, one in ids.items()}
+        return {key: one for table in self._tables.values() for key, one in table.lock.items()}
 
     @property
     def peek_ids(self) -> list[UUID]:
-        return [one for ids in self._peek.values() for one in ids.values()]
+        return [one for table in self._tables.values() for one in table.peek.values()]
+
+    @property
+    def peek_all(self) -> set[str]:
+        return {name for name, table in self._tables.items() if table.peek_all}
 
     def peek(self, pipeline: Pipeline, table: LiveTable[Any]) -> PendingResult | None:
-        name = table.decider.name
-        if name in self.peek_all:
+        needs = self._of(table)
+        if needs.peek_all:
             return pipeline.add(table.select)
-        if ids := self._peek.get(name):
-            return pipeline.add(table.select_by_id, ids=uuids([*ids.values()]))
+        if needs.peek:
+            return pipeline.add(table.select_by_id, ids=uuids([*needs.peek.values()]))
         return None
 
     def count_related(self, pipeline: Pipeline, table: LiveTable[Any]) -> PendingResult | None:
-        if ids := self._count_related.get(table.decider.name):
-            return pipeline.add(table.count_related_statement, tied=uuids([*ids.values()]))
+        if ids := self._of(table).count_related:
+            return pipeline.add(table.count_related, tied=uuids([*ids.values()]))
         return None
 
     def lock(self, pipeline: Pipeline, table: LiveTable[Any]) -> PendingResult | None:
         """Locks all needed rows of a table with one statement, so that they are locked in order."""
-        name = table.decider.name
-        ids = [*self._lock.get(name, {}).values()]
-        if name in self._lock_all:
+        needs = self._of(table)
+        if needs.lock_all:
             return pipeline.add(table.lock_all)
-        if related := self._lock_related.get(name):
-            return pipeline.add(table.lock_related, ids=uuids(ids), tied=uuids([*related.values()]))
-        return pipeline.add(table.lock, ids=uuids(ids)) if ids else None
+        ids = uuids([*needs.lock.values()])
+        if related := needs.lock_related:
+            return pipeline.add(table.lock_related, ids=ids, tied=uuids([*related.values()]))
+        return pipeline.add(table.lock, ids=ids) if needs.lock else None
 
     def pick(self, pipeline: Pipeline, table: LiveTable[Any]) -> list["ReadyPick"]:
-        wanted = self._pick.get(table.decider.name, {})
+        wanted = self._of(table).pick
         return [ReadyPick(pipeline, table, one, limit) for one, limit in wanted.items() if limit]
 
 
@@ -120,8 +156,8 @@ class ReadyPick:
         self.table = table
         self.selector = selector
         self._limit = limit
-        self._locks = add_all(pipeline, table.locks_before_pick(selector))
-        self._results = add_all(pipeline, table.pick_statements(selector, limit))
+        self._locks = add_all(pipeline, table.pick.locks_before(selector))
+        self._results = add_all(pipeline, table.pick.statements(selector, limit))
         self.states: list[State] = []
 
     def pick_more(self, pipeline: Pipeline) -> bool:
@@ -129,13 +165,21 @@ class ReadyPick:
         if not any(result.rows() for result in self._locks):
             return False
         ready = [state for result in self._results for state in load(self.table, result)]
-        more = self.table.picks_after_locks(self.selector, self._limit, ready)
+        more = self.table.pick.statements_after_locks(self.selector, self._limit, ready)
         self._results += add_all(pipeline, more)
         return True
 
     def load(self) -> None:
         picked = [load(self.table, result) for result in self._results]
-        self.states = self.table.merge_picks(self.selector, picked)
+        self.states = self.table.pick.merge(self.selector, picked)
+
+    def is_need_of(self, submitted: SubmittedCommand) -> bool:
+        return any(
+            isinstance(need, PickReady)
+            and need.decider is self.table.decider
+            and need.selector == self.selector
+            for need in submitted.needs
+        )
 
 
 def add_all(pipeline: Pipeline, statements: Statements) -> list[PendingResult]:
@@ -143,4 +187,4 @@ def add_all(pipeline: Pipeline, statements: Statements) -> list[PendingResult]:
 
 
 def load(table: LiveTable[Any], result: PendingResult) -> list[State]:
-    return [table.load(row) for row in result.rows()]
+    return [*map(table.load, result.rows())]

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from daybook.domain.command import Command
+from daybook.domain.command import Command, weight_of
 from daybook.eventlog.origin import Origin, Receipt
 from daybook.eventlog.writing.batch import Outcome
 from daybook.eventlog.writing.batch_needs import SubmittedCommand
@@ -34,7 +34,7 @@ class QueuedCommand(SubmittedCommand):
         self.arrived_at = loop.time()
         self.deadline = self.arrived_at + deadline_seconds
         self.retries_count = 0
-        self.weight = self.needs.weight
+        self.weight = weight_of(self.needs)
 
     def resolve(self, outcome: Outcome) -> None:
         if self.future.done():

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from daybook.domain.command import Command, CommandPriority
+from daybook.domain.command import Command, CommandPriority, priority_of
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.origin import Origin, Receipt
@@ -59,7 +59,9 @@ class Committer:
         self._conninfo = writer_conninfo(conninfo)
         self._tables = tables
         self._mapper = mapper
-        self._caches = {table.decider.name: RowCache(table) for table in tables if table.is_cached}
+        self._caches = {
+            table.decider.name: RowCache(table.cache) for table in tables if table.cache is not None
+        }
         self.unreadable_rows = UnreadableRows(self._conninfo, tables)
         self._writer_count = writers
         self._deadline_seconds = deadline_seconds
@@ -105,7 +107,7 @@ class Committer:
         if self._closing:
             queued.resolve(UnavailableError("The service is shutting down."))
         else:
-            self._queues[queued.needs.priority].append(queued)
+            self._queues[priority_of(command)].append(queued)
             self._signal(queued.weight)
         return queued.future
 

@@ -164,23 +164,25 @@ class LiveTable(RowMapping[S], Generic[S]):
         self.select_by_id = f"{self.select}WHERE id = ANY(%(ids)b::uuid[])"
         # In the order of ids, so that batches cannot deadlock.
         self.lock = f"{self.select_by_id} ORDER BY id FOR UPDATE"
-        self.lock_related = (
-            f"{self.select_by_id} OR {related_by} = ANY(%(tied)b::uuid[]) ORDER BY id FOR UPDATE"
-        )
+        self.lock_related = ""
+        if related_by is not None:
+            related = f"{related_by} = ANY(%(tied)b::uuid[])"
+            self.lock_related = f"{self.select_by_id} OR {related} ORDER BY id FOR UPDATE"
         self.lock_all = f"{self.select}ORDER BY id FOR UPDATE"
         self.count_related = count_related
         self.insert = self.insert_sql(common=self.sides.with_insert)
         self.delete = f"DELETE FROM {name} WHERE id = ANY(%(ids)b::uuid[])"
         if self.sides.with_delete:
             self.delete = f"WITH {self.sides.with_delete}\n{self.delete}"
-        initial = {one.name: one.initial for one in self.columns.values() if one.initial}
-        self.insert_new = self.insert_sql(initial, self.sides.with_insert)
-        self._pack = self.packer(self.columns)
-        self._pack_new = self.packer([one for one in self.columns if one not in initial])
-        common = self.sides.with_update
-        self.update = self.update_sql(self.changing, update_values, common)
-        self._pack_changing = self.packer(["id", *self.changing])
-        self._fast = fast_update
+        self._pack = self._pack_new = self.packer(self.columns)
+        self.insert_new = self.insert
+        if initial := {one.name: one.initial for one in self.columns.values() if one.initial}:
+            self.insert_new = self.insert_sql(initial, self.sides.with_insert)
+            self._pack_new = self.packer([one for one in self.columns if one not in initial])
+        common, changing = self.sides.with_update, self.changing
+        self.update = self.update_sql(changing, update_values, common) if changing else ""
+        self._pack_changing = self.packer(["id", *changing])
+        self.fast_update, self._fast = "", fast_update
         if fast_update is not None:
             self.fast_update = self.update_sql(fast_update.columns, fast_update.values, common)
             self._pack_fast = self.packer(["id", *fast_update.columns])

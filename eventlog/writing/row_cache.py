@@ -10,8 +10,9 @@ from itertools import islice
 from typing import Any
 
 from daybook.domain.event import State
+from daybook.domain.ids import key_of
 from daybook.eventlog.postgres.connection_caches import drop_on_reconnect
-from daybook.eventlog.writing.live_table import Change, LiveTable
+from daybook.eventlog.writing.live_table import CacheRules, Change
 
 # Enough for the claims of many workers, at about 1 kB each.
 COUNT_MAX = 20_000
@@ -20,8 +21,8 @@ COUNT_MAX = 20_000
 class RowCache:
     """Cached states of one live table, keyed by the integers of ids; evicts the oldest first."""
 
-    def __init__(self, table: LiveTable[Any], count_max: int = COUNT_MAX) -> None:
-        self._table = table
+    def __init__(self, rules: CacheRules[Any], count_max: int = COUNT_MAX) -> None:
+        self._rules = rules
         self._count_max = count_max
         self._known: dict[int, State] = {}
         # Incremented by clear(): a batch that began before it must not store anything after it.
@@ -48,13 +49,13 @@ class RowCache:
         known = self._known
         for change in changes:
             if change.before is not None:
-                known.pop(change.before.id.int, None)
-        for state in self._table.cacheable(changes):
-            known[state.id.int] = state
+                known.pop(key_of(change.before.id), None)
+        for state in self._rules.cacheable(changes):
+            known[key_of(state.id)] = state
         if (excess := len(known) - self._count_max) > 0:
             for oldest in [*islice(known, excess)]:
                 del known[oldest]
 
     def evict(self, states: Iterable[State]) -> None:
         for state in states:
-            self._known.pop(state.id.int, None)
+            self._known.pop(key_of(state.id), None)

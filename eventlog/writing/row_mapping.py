@@ -8,6 +8,7 @@ each column up takes three times as long. `tests/projections/live_tables.txt` sh
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from inspect import Parameter, signature
+from textwrap import fill
 from types import NoneType
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
@@ -21,6 +22,9 @@ from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 R = TypeVar("R", bound=Struct)
 Parameters = Mapping[str, Any]
 Pack = Callable[[Sequence[Any]], dict[str, Any]]
+
+# `updated_at` of a new aggregate.
+AS_CREATED = "unnest(%(created_at)b::timestamptz[])"
 
 _PACKERS: Mapping[str, Callable[[Any], arrays.PackedArray]] = {
     "uuid": arrays.uuids,
@@ -73,6 +77,11 @@ class Column(Struct, frozen=True):
         return self.field or self.name
 
 
+def column_list(columns: Iterable[Column]) -> str:
+    """The select list that `RowMapping.load` expects."""
+    return _list(one.name for one in columns if one.value is None)
+
+
 class RowMapping(Generic[R]):
     def __init__(
         self,
@@ -85,8 +94,7 @@ class RowMapping(Generic[R]):
         self.name = name
         self.state = state
         self.columns = {one.name: one for one in columns}
-        self._loaded = [one for one in self.columns.values() if one.value is None]
-        self.column_list = ", ".join(one.name for one in self._loaded)
+        self.column_list = column_list(self.columns.values())
         self.select = f"SELECT {self.column_list}\nFROM {name}\n"
         self._code = _Code()
         self._constants = constants or {}
@@ -107,8 +115,8 @@ class RowMapping(Generic[R]):
         sent = [name for name in self.columns if name not in inlined]
         values = [*map(self._array, sent), *inlined.values()]
         return (
-            f"{_with(common)}INSERT INTO {self.name} ({', '.join([*sent, *inlined])})\n"
-            f"SELECT {', '.join(values)}\n"
+            f"{_with(common)}INSERT INTO {self.name} ({_list([*sent, *inlined])})\n"
+            f"SELECT {_list(values)}\n"
         )
 
     def update_sql(
@@ -119,15 +127,17 @@ class RowMapping(Generic[R]):
         sets = {**{name: f"new.{name}" for name in sent[1:]}, **(values or {})}
         return (
             f"{_with(common)}UPDATE {self.name}\n"
-            f"SET {', '.join(f'{name} = {value}' for name, value in sets.items())}\n"
-            f"FROM (SELECT {', '.join(map(self._array, sent))})\n"
-            f"  AS new ({', '.join(sent)})\n"
+            f"SET {_list(f'{name} = {value}' for name, value in sets.items())}\n"
+            f"FROM (SELECT {_list(map(self._array, sent))})\n"
+            f"    AS new ({_list(sent)})\n"
             f"WHERE {equals_by_key_lookup(f'{self.name}.id', 'new.id')}\n"
         )
 
     def packer(self, names: Iterable[str]) -> Pack:
         """Compiles the function that packs these columns of some states into arrays, by name."""
-        return self._code.compile(self._pack_source([self.columns[name] for name in names]))
+        columns = [self.columns[name] for name in names]
+        pack: Pack = self._code.compile(self._pack_source(columns))
+        return pack
 
     def _array(self, name: str) -> str:
         """The select list of `unnest` calls; `FROM unnest(a, b)` copies each array a row: with 8
@@ -155,9 +165,9 @@ class RowMapping(Generic[R]):
         return f"def pack(states):\n{body}    return {{\n{''.join(packed)}    }}\n"
 
     def _load_source(self) -> str:
-        named = {one.path: one for one in self._loaded}
+        named = {one.path: one for one in self.columns.values() if one.value is None}
         built = self._build(self.state, "", named)
-        return f"def load(row):\n    {self.column_list} = row\n    return {built}\n"
+        return f"def load(row):\n    ({self.column_list}) = row\n    return {built}\n"
 
     def _build(self, kind: type[Any], path: str, named: Mapping[str, Column]) -> str:
         """Returns the expression that builds a struct of the loaded columns. Arguments are
@@ -190,8 +200,9 @@ class RowMapping(Generic[R]):
             return f"{self._code.name(one.codec.decode)}({one.name})"
         if isinstance(kind, type) and issubclass(kind, Enum):
             # A dictionary: calling the enum takes four times as long.
-            members: dict[Any, Any] = {member.value: member for member in kind}
-            return f"{self._code.name({None: None, **members} if is_optional else members)}[{one.name}]"
+            members: dict[Any, Any] = {None: None} if is_optional else {}
+            members |= {member.value: member for member in kind}
+            return f"{self._code.name(members, kind.__name__)}[{one.name}]"
         if kind is Raw:
             return f"{self._code.name(Raw)}({one.name})"
         if one.type == "bytea":
@@ -215,13 +226,13 @@ class _Code:
         self.sources: list[str] = []
         self._names: dict[str, Any] = {}
 
-    def name(self, value: Any) -> str:
+    def name(self, value: Any, given: str | None = None) -> str:
         for name, known in self._names.items():
             if known is value:
                 return name
-        given = getattr(value, "__name__", "").strip("<>") or type(value).__name__
-        name = f"_{given}" if given not in self._names else f"_{given}_{len(self._names)}"
-        name = name if name not in self._names else f"_{given}_{len(self._names)}"
+        name = "_" + (given or getattr(value, "__name__", "value").strip("<>_"))
+        if name in self._names:
+            name = f"{name}_{len(self._names)}"
         self._names[name] = value
         return name
 
@@ -230,6 +241,10 @@ class _Code:
         scope = dict(self._names)
         exec(source, scope)  # noqa: S102 (built from declarations in this repository, no input)
         return scope[source.removeprefix("def ").partition("(")[0]]
+
+
+def _list(items: Iterable[str]) -> str:
+    return fill(", ".join(items), 100, subsequent_indent="    ", break_long_words=False)
 
 
 def _with(common: str) -> str:
@@ -263,6 +278,4 @@ def _struct_in(type_: Any) -> type[Any]:
 def _is_optional(kind: type[Any], path: str) -> bool:
     """Whether the struct at this path, or one around it, may be None."""
     steps = path.split(".")
-    return any(
-        _plain(_type_at(kind, ".".join(steps[: n + 1])))[1] for n in range(len(steps))
-    )
+    return any(_plain(_type_at(kind, ".".join(steps[: n + 1])))[1] for n in range(len(steps)))

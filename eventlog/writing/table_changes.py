@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from daybook.domain.event import State
+from daybook.domain.ids import key_of
 from daybook.eventlog.postgres.binary_arrays import bigints, uuids
 from daybook.eventlog.postgres.pipeline import Pipeline
 from daybook.eventlog.writing.live_table import LiveTable
@@ -11,7 +12,7 @@ from daybook.eventlog.writing.unit_of_work import LoadedAggregate
 
 
 def _by_id(state: State) -> int:
-    return state.id.int
+    return key_of(state.id)
 
 
 class TableChanges:
@@ -37,15 +38,17 @@ class TableChanges:
     def lock_if_version(self, pipeline: Pipeline, states: Sequence[State]) -> None:
         """Locks the rows that were read from the cache, and fails if their versions differ. If the
         batch only deletes them, one statement checks their versions and deletes them."""
+        cache = self._table.cache
+        assert cache is not None, f"{self._table.name} is not cached"
         known = sorted(states, key=_by_id)
         ids, versions = uuids([one.id for one in known]), [one.version for one in known]
-        claims = uuids([self._table.claim_id(one) for one in known])
+        claims = uuids([cache.claim_id(one) for one in known])
         if self._inserted or self._updated or len(self._deleted) != len(known):
             parameters = {"ids": ids, "claims": claims, "versions": bigints(versions)}
-            pipeline.add(self._table.lock_if_version, **parameters)
+            pipeline.add(cache.lock_if_version, **parameters)
         else:
             counts = {"count": len(known), "versions": sum(versions)}
-            pipeline.add(self._table.delete_if_version, ids=ids, claims=claims, **counts)
+            pipeline.add(cache.delete_if_version, ids=ids, claims=claims, **counts)
             self._deleted = []
 
     def write(self, pipeline: Pipeline) -> None:

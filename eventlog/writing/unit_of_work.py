@@ -13,6 +13,7 @@ from msgspec import Struct
 from daybook.domain.command import NotLoadedError
 from daybook.domain.errors import UnreadableAggregateError
 from daybook.domain.event import Decider, Event, S, State
+from daybook.domain.ids import key_of
 from daybook.eventlog.append_gate import EncodedEvent
 
 Source = tuple[str, Hashable]
@@ -72,10 +73,10 @@ class BatchUnitOfWork:
         self._peeked_all = peeked_all
         self._related_counts = dict(related_counts)
         # Keyed by integer: UUID.__hash__ is a Python call, needed a dozen times a command.
-        self._entries = {aggregate_id.int: LoadedAggregate(None) for aggregate_id in absent}
+        self._entries = {key_of(aggregate_id): LoadedAggregate(None) for aggregate_id in absent}
         # A locked row is newer than the same row peeked at.
-        self._entries |= {state.id.int: LoadedAggregate(state) for state in peeked}
-        self._entries |= {state.id.int: LoadedAggregate(state) for state in locked}
+        self._entries |= {key_of(state.id): LoadedAggregate(state) for state in peeked}
+        self._entries |= {key_of(state.id): LoadedAggregate(state) for state in locked}
         self._ready = {source: self._add_ready(states) for source, states in ready.items()}
         self._changed: dict[str, list[LoadedAggregate]] = {}
         self._begin()
@@ -85,7 +86,7 @@ class BatchUnitOfWork:
         added: deque[State] = deque()
         entries = self._entries
         for state in states:
-            key = state.id.int
+            key = key_of(state.id)
             entry = entries.get(key)
             if entry is None:
                 entries[key] = LoadedAggregate(state)
@@ -104,7 +105,7 @@ class BatchUnitOfWork:
         return self._changed
 
     def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
-        entry = self._entries.get(aggregate_id.int)
+        entry = self._entries.get(key_of(aggregate_id))
         if entry is None:
             if decider.name in self._peeked_all:
                 return None
@@ -117,7 +118,7 @@ class BatchUnitOfWork:
         return None
 
     def count_related(self, decider: Decider[Any], to: UUID) -> int:
-        return self._related_counts.get((decider.name, to.int), 0)
+        return self._related_counts.get((decider.name, key_of(to)), 0)
 
     def all(self, decider: Decider[S]) -> list[S]:
         states = (entry.state for entry in self._entries.values())
@@ -136,7 +137,7 @@ class BatchUnitOfWork:
         while ready and len(picked) < limit:
             state = ready.popleft()
             # Skip an aggregate that an earlier command of this batch has changed.
-            if entries[state.id.int].state is state:
+            if entries[key_of(state.id)].state is state:
                 picked.append(state)
         self._picked.append((source, picked))
         if not picked:
@@ -148,7 +149,7 @@ class BatchUnitOfWork:
 
     def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
         topic, state = self._encode(event)
-        key = aggregate_id.int
+        key = key_of(aggregate_id)
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = LoadedAggregate(None)
@@ -173,7 +174,7 @@ class BatchUnitOfWork:
         assert decider.ties is not None
         for state, count in ((before, -1), (after, 1)):
             for one in () if state is None else decider.ties(state):
-                key = decider.name, one.int
+                key = decider.name, key_of(one)
                 self._related_counts[key] = self._related_counts.get(key, 0) + count
 
     def accept(self) -> list[PendingEvent]:

@@ -100,7 +100,7 @@ async def quarantine_unreadable_rows(
         quarantined = [
             row[0] for row in await (await connection.execute(query, parameters)).fetchall()
         ]
-        for statement, values in table.recompute_all() if quarantined else ():
+        for statement, values in table.sides.recompute_all() if quarantined else ():
             await connection.execute(statement.encode(), values)
     return quarantined
 

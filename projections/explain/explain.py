@@ -11,7 +11,7 @@ from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.messages.operation import OperationStatus
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.claim import CompletionMode
-from daybook.domain.orders.order import Order, OrderKind, OrderStatus
+from daybook.domain.orders.order import Order, OrderStatus, urgency
 from daybook.domain.quarantine import Fault
 from daybook.domain.tickets.ticket import Ticket
 from daybook.eventlog.codec import RecordedEvent
@@ -20,17 +20,19 @@ from daybook.projections.explain import reasons
 from daybook.projections.explain.reasons import Next, Reason
 from daybook.projections.explain.tickets import explain_ticket
 from daybook.projections.history import decider_of, read_history
+from daybook.projections.jobs.job_columns import URGENCY
+from daybook.projections.orders.orders import URGENCY as ORDER_URGENCY
 
 # Counting stops here.
 AHEAD_MAX = 10_000
 EVENTS_MAX = 20
 
-COUNT_AHEAD = """
+COUNT_AHEAD = f"""
 SELECT count(*)
 FROM (
     SELECT FROM orders
-    WHERE status = 'PENDING' AND (rank, number) < (%(rank)s, %(number)s)
-    ORDER BY rank, number
+    WHERE status = 'PENDING' AND ({ORDER_URGENCY}) < (%(rank)s, %(number)s)
+    ORDER BY {ORDER_URGENCY}
     LIMIT %(limit)s
 ) AS ahead
 """
@@ -42,8 +44,8 @@ SELECT count(*) FILTER (WHERE auto_claim AND dead_at IS NULL),
 FROM bots LEFT JOIN orders ON orders.id = bots.order_id
 """
 FIND_PENDING_ORDER = "SELECT EXISTS (SELECT FROM orders WHERE status = 'PENDING')"
-_AT_ONCE = """queue = %(queue)s AND type = %(type)s AND status = 'PENDING' AND run_at IS NULL
-           AND NOT behind AND (priority, number) < (%(priority)s, %(number)s)"""
+_AT_ONCE = f"""queue = %(queue)s AND type = %(type)s AND status = 'PENDING' AND run_at IS NULL
+           AND NOT behind AND ({URGENCY}) < (%(priority)s, %(number)s)"""
 # Counts of each other subject at most as many jobs as its limits admit: the rest cannot overtake.
 # Jobs without a subject and jobs with one have an index each.
 COUNT_JOBS_AHEAD = f"""
@@ -54,14 +56,14 @@ FROM (
     SELECT NULL AS subject, count(*) FROM (
         SELECT FROM jobs
         WHERE {_AT_ONCE} AND subject IS NULL
-        ORDER BY subject, priority, number
+        ORDER BY subject, {URGENCY}
         LIMIT %(limit)s
     ) AS without
     UNION ALL
     SELECT subject, count(*) FROM (
         SELECT subject FROM jobs
         WHERE {_AT_ONCE} AND subject IS NOT NULL
-        ORDER BY priority, number
+        ORDER BY {URGENCY}
         LIMIT %(limit)s
     ) AS of_subjects
     GROUP BY subject
@@ -201,18 +203,18 @@ def _claimed(order: Order) -> tuple[list[Reason], Next]:
         bot_id=claim.bot_id,
         claim_id=claim.id,
         since=claim.started_at,
-        due_at=claim.due_at,
+        due_at=claim.until,
         completion=claim.mode.value,
     )
     if claim.mode is CompletionMode.TIMER:
-        return [why], Next("It is completed by the server.", claim.due_at)
+        return [why], Next("It is completed by the server.", claim.until)
     left = "the claim is taken from the bot and counted as an attempt"
-    return [why], Next(f"The bot reports; if it does not, {left}.", claim.due_at)
+    return [why], Next(f"The bot reports; if it does not, {left}.", claim.until)
 
 
 async def _pending_order(connection: Connection, order: Order) -> tuple[list[Reason], Next]:
-    rank = 0 if order.kind is OrderKind.VIP else 1
-    given = {"rank": rank, "number": order.number, "limit": AHEAD_MAX}
+    rank, number = urgency(order)
+    given = {"rank": rank, "number": number, "limit": AHEAD_MAX}
     ((ahead,),) = await _rows(connection, COUNT_AHEAD, given)
     ((bots, idle, next_free_at, dead),) = await _rows(connection, READ_CREW)
     why: list[Reason] = [reasons.BehindPriority(ahead=ahead, is_bound=ahead == AHEAD_MAX)]
@@ -270,10 +272,10 @@ async def _job(connection: Connection, job: Job, events: list[RecordedEvent]) ->
             dead = _dead(job.error, _last(events, Job.MovedToDLQ), job.attempts)
             return status, [dead], Next("Retry it: POST /api/jobs/{id}/retry.")
         case JobStatus.PROCESSING:
-            lease = job.lease
-            assert lease is not None, "a PROCESSING job has a lease"
-            ((until,),) = await _rows(connection, READ_LEASE, {"id": job.id}) or [(lease.until,)]
-            leased = reasons.LeaseHeld(by=lease.worker, claim_id=lease.claim_id, until=until)
+            claim = job.claim
+            assert claim is not None, "a PROCESSING job has a claim"
+            ((until,),) = await _rows(connection, READ_LEASE, {"id": job.id}) or [(claim.until,)]
+            leased = reasons.LeaseHeld(by=claim.worker, claim_id=claim.id, until=until)
             left = "without a heartbeat until then it is taken away and tried again"
             return status, [leased], Next(f"The worker reports; {left}.", until)
     return status, *await _pending_job(connection, job)

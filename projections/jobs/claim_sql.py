@@ -13,15 +13,11 @@ from psycopg.rows import TupleRow
 from daybook.domain.jobs.work import JobSelector
 from daybook.eventlog.postgres.binary_arrays import PackedArray, texts
 from daybook.eventlog.postgres.pipeline import Connection
+from daybook.projections.jobs.job_columns import COLUMNS, URGENCY
 
 # Counting stops at the largest batch that a worker can claim.
 READY_COUNT_MAX = 1000
 
-# In the order of `LiveJobs.load`.
-COLUMNS = """id, version, number, queue, type, priority, payload, status, attempts, attempts_max,
-       lease_seconds, created_at, updated_at, life, failures, crashes, interruptions, run_at,
-       claim_id, worker, started_at, lease_until, subject, unique_key, unique_scope, partition,
-       error, skips, entered, operation_id"""
 SOURCES = """
 wanted (queue, type) AS (
     SELECT * FROM unnest(%(queues)b::text[], %(types)b::text[])
@@ -40,7 +36,7 @@ _WALKS = f"""
     SELECT * FROM (
         SELECT {COLUMNS} FROM jobs
         WHERE {OF_SOURCE} AND run_at IS NULL AND subject IS NULL
-        ORDER BY subject, priority, number
+        ORDER BY subject, {URGENCY}
         LIMIT %(limit)b::bigint
         FOR UPDATE SKIP LOCKED
     ) AS at_once
@@ -48,7 +44,7 @@ _WALKS = f"""
     SELECT * FROM (
         SELECT {COLUMNS} FROM jobs
         WHERE {OF_SOURCE} AND run_at IS NULL AND subject IS NOT NULL
-        ORDER BY priority, number
+        ORDER BY {URGENCY}
         LIMIT %(limit)b::bigint
         FOR UPDATE SKIP LOCKED
     ) AS of_subjects
@@ -86,11 +82,11 @@ WHERE NOT EXISTS (
 """
 
 
-_IN_ORDER = """ORDER BY priority, number
+_IN_ORDER = f"""ORDER BY {URGENCY}
 LIMIT %(limit)b::bigint
 """
 
-# Unsorted: each walk of one source is in order, and `LiveJobs.merge_picks` sorts them if there
+# Unsorted: each walk of one source is in order, and `PickJobs.merge` sorts them if there
 # is more than one. This spares the server a copy of every row.
 CLAIM_ONE_QUEUE_AND_TYPE = _claim(_WALKS)
 CLAIM_READY = CLAIM_ONE_QUEUE_AND_TYPE + _IN_ORDER

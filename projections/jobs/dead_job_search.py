@@ -11,8 +11,8 @@ from msgspec import Meta, Struct, json
 
 from daybook.domain.jobs.job import Job
 from daybook.eventlog.postgres.pipeline import Connection
-from daybook.projections.jobs.claim_sql import COLUMNS
 from daybook.projections.jobs.dead_jobs import DeadFilter
+from daybook.projections.jobs.job_columns import COLUMNS
 from daybook.projections.jobs.job_list_sql import OF_SOURCE, SOURCES
 from daybook.projections.jobs.jobs import load_jobs
 from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor

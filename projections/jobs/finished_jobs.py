@@ -15,7 +15,7 @@ from daybook.domain.jobs.job import JOB, Job, JobStatus
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, unnested, uuids
 from daybook.eventlog.postgres.pipeline import Connection
-from daybook.eventlog.writing.live_table import Change, Parameters, Statements
+from daybook.eventlog.writing.live_table import Change, Statement, Statements
 from daybook.projections.jobs.job_labels import JobLabel, label_in, read_labels
 
 _INSERTED = unnested(
@@ -47,7 +47,7 @@ def side_statements(changes: Iterable[Change]) -> Statements:
     jobs: list[Job] = [change.state for change in changes]
     back = [job.id for job in jobs if job.life > 1]
     over = [job for job in jobs if job.status is _COMPLETED or job.status is _CANCELLED]
-    statements: list[tuple[str, Parameters]] = []
+    statements: list[Statement] = []
     if back:
         statements.append((DELETE_FINISHED_JOBS, {"ids": uuids(back)}))
     if over:

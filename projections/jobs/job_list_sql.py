@@ -5,7 +5,7 @@ do not slow it down. Lists of one subject use an index of their own.
 """
 
 from daybook.domain.jobs.job import JobStatus
-from daybook.projections.jobs.claim_sql import COLUMNS
+from daybook.projections.jobs.job_columns import COLUMNS
 
 SOURCES = """
 WITH sources AS (

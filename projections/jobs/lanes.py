@@ -15,6 +15,7 @@ that row which wants the lane deadlocks, PostgreSQL aborts one, and the committe
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
+from daybook.domain.ids import key_of
 from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.lane import lane_id
 from daybook.domain.messages.operation import Operation
@@ -200,7 +201,7 @@ def recompute_lane_heads() -> Statements:
 
 
 def _lock(lanes: Iterable[Lane]) -> Statements:
-    by_id = sorted([(lane_id(*lane), lane) for lane in lanes], key=lambda one: one[0].int)
+    by_id = sorted([(lane_id(*lane), lane) for lane in lanes], key=lambda one: key_of(one[0]))
     ids = uuids([one for one, _ in by_id])
     return [
         (CREATE_LANES, {"ids": ids, **_columns([lane for _, lane in by_id])}),

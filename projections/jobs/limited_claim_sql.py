@@ -11,7 +11,8 @@ slots only. See decision 0029.
 """
 
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
-from daybook.projections.jobs.claim_sql import COLUMNS, HEAD, IS_DUE, OF_SOURCE, SOURCES
+from daybook.projections.jobs.claim_sql import HEAD, IS_DUE, OF_SOURCE, SOURCES
+from daybook.projections.jobs.job_columns import COLUMNS, URGENCY
 
 # Examine 20 more jobs than wanted before the first job of each subject: a queue with many subjects
 # and few blocked jobs then needs no step per subject.
@@ -139,8 +140,8 @@ _SUBJECTS = _subjects(
     "at_once",
     among="run_at IS NULL",
     ready="run_at IS NULL AND subject IS NOT NULL",
-    rank="array[priority, number]",
-    order="priority, number",
+    rank=f"array[{URGENCY}]",
+    order=URGENCY,
 ) + _subjects("delayed", among="run_at IS NOT NULL", ready=IS_DUE, rank="run_at", order="run_at")
 
 # The ready jobs of one subject, up to its free slots. Ordered by the subject, and compared as a
@@ -148,15 +149,15 @@ _SUBJECTS = _subjects(
 _OF_SUBJECT = equals_by_key_lookup("jobs.subject", "subjects.subject")
 _PLACES = "least(%(limit)b::bigint, subjects.places)"
 _WALK_SUBJECT = f"""
-        {_walk(f"run_at IS NULL AND {_OF_SUBJECT}", "subject, priority, number", _PLACES)}
+        {_walk(f"run_at IS NULL AND {_OF_SUBJECT}", f"subject, {URGENCY}", _PLACES)}
         UNION ALL{_walk(f"{IS_DUE} AND {_OF_SUBJECT}", "subject, run_at", _PLACES)}"""
 
 # Jobs without a subject, ordered by it all the same, as the index is.
-_WALK_AT_ONCE = _walk("run_at IS NULL AND subject IS NULL", "subject, priority, number")
+_WALK_AT_ONCE = _walk("run_at IS NULL AND subject IS NULL", f"subject, {URGENCY}")
 _WALK_WITHOUT = f"""{_WALK_AT_ONCE}
         UNION ALL{_walk(f"{IS_DUE} AND subject IS NULL", "subject, run_at")}"""
 _WALK_ALL = f"""{_WALK_AT_ONCE}
-        UNION ALL{_walk("run_at IS NULL AND subject IS NOT NULL", "priority, number")}
+        UNION ALL{_walk("run_at IS NULL AND subject IS NOT NULL", URGENCY)}
         UNION ALL{_walk(IS_DUE, "run_at")}"""
 _READY = f"""{_SUBJECTS}, ready AS MATERIALIZED (
     SELECT ready.*, NULL::bigint AS subject_places
@@ -187,14 +188,14 @@ _READY_HEAD = f""", ready AS MATERIALIZED (
 # given by priority and number, are ranked with them: a job that the claim would leave out is not
 # taken, because every job taken advances the rate's clock.
 _TAKEN = f""", of_subjects AS (
-    SELECT *, row_number() OVER (PARTITION BY queue, subject ORDER BY priority, number) AS nth
+    SELECT *, row_number() OVER (PARTITION BY queue, subject ORDER BY {URGENCY}) AS nth
     FROM ready
 ), fitting AS (
-    SELECT *, row_number() OVER (PARTITION BY queue ORDER BY priority, number) AS place
+    SELECT *, row_number() OVER (PARTITION BY queue ORDER BY {URGENCY}) AS place
     FROM of_subjects
     WHERE subject IS NULL OR subject_places IS NULL OR nth <= subject_places
 ), ranked AS (
-    SELECT id, row_number() OVER (ORDER BY priority, number) AS rank
+    SELECT id, row_number() OVER (ORDER BY {URGENCY}) AS rank
     FROM (
         SELECT fitting.id, priority, number
         FROM fitting JOIN held ON held.name = fitting.queue
@@ -206,7 +207,7 @@ _TAKEN = f""", of_subjects AS (
     SELECT fitting.*
     FROM fitting JOIN ranked USING (id)
     WHERE rank <= %(limit)b::bigint
-    ORDER BY priority, number
+    ORDER BY {URGENCY}
 ), starts AS (
     SELECT taken.queue, '' AS subject, count(*) * rate_seconds / rate_count AS seconds
     FROM taken JOIN held ON held.name = taken.queue

@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.queue import DeadJobPolicy, Limits
 from daybook.eventlog.postgres.pipeline import Connection
-from daybook.projections.jobs.queues import SELECT_QUEUES, LiveQueues
+from daybook.projections.jobs.queues import QUEUES
 from daybook.projections.snapshot import PLAN_BY_INDEX
 
 _OF_SOURCE = "(jobs.queue, jobs.type) = (source.queue, source.type)"
@@ -85,15 +85,13 @@ SELECT known.name, coalesce(pending, 0), coalesce(scheduled, 0), coalesce(behind
        processing.count = %(limit)s, coalesce(more_dead, false), oldest_pending_at, settings.*
 FROM known
 LEFT JOIN counted ON counted.queue = known.name
-LEFT JOIN ({SELECT_QUEUES}) AS settings ON settings.name = known.name, LATERAL (
+LEFT JOIN ({QUEUES.select}) AS settings ON settings.name = known.name, LATERAL (
     SELECT count(*) FROM (
         SELECT FROM jobs WHERE jobs.queue = known.name AND claim_id IS NOT NULL LIMIT %(limit)s
     ) AS walked
 ) AS processing
 ORDER BY known.name
 """
-
-_load = LiveQueues().load
 
 
 class QueueStats(Struct, frozen=True, kw_only=True):
@@ -134,7 +132,7 @@ def _queue_stats(row: TupleRow) -> QueueStats:
     )
     if row[12] is None:
         return stats
-    settings = _load(row[12:])
+    settings = QUEUES.load(row[12:])
     return replace(
         stats,
         paused=settings.paused,

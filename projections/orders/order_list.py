@@ -15,44 +15,44 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.domain.orders.order import ORDER, ORDER_RANKS, Order, OrderStatus
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.orders.finished_orders import (
     FIND_FINISHED_ORDERS,
+    FINISHED_ORDERS,
     READ_FINISHED_ORDERS,
     READ_OWN_FINISHED_ORDERS,
     FinishedOrders,
     fold_finished,
-    load_finished,
 )
 from daybook.projections.orders.order_cursor import SECTIONS, OrderCursor
-from daybook.projections.orders.orders import SELECT_ORDERS, LiveOrders
+from daybook.projections.orders.orders import ORDERS, URGENCY
 from daybook.projections.snapshot import FOLD_MAX, TAIL_MAX, ListBehindError, enter_snapshot
 
-READ_PENDING_ORDERS = f"""{SELECT_ORDERS}
-WHERE status = 'PENDING' AND (rank, number) > (%(rank)s, %(number)s)
-ORDER BY rank, number
+READ_PENDING_ORDERS = f"""{ORDERS.select}
+WHERE status = 'PENDING' AND ({URGENCY}) > (%(rank)s, %(number)s)
+ORDER BY {URGENCY}
 LIMIT %(limit)s
 """
-READ_PROCESSING_ORDERS = f"""{SELECT_ORDERS}
+READ_PROCESSING_ORDERS = f"""{ORDERS.select}
 WHERE bot_id IS NOT NULL AND number < %(number)s
 ORDER BY number DESC
 LIMIT %(limit)s
 """
 FIND_PROCESSING_ORDERS = "SELECT id FROM orders WHERE bot_id IS NOT NULL"
-READ_DEAD_ORDERS = f"""{SELECT_ORDERS}
+READ_DEAD_ORDERS = f"""{ORDERS.select}
 WHERE status = 'DEAD' AND number < %(number)s
 ORDER BY number DESC
 LIMIT %(limit)s
 """
 # Orders of one owner, by an index of their own.
-READ_OWN_PENDING_ORDERS = f"""{SELECT_ORDERS}
-WHERE owner = %(owner)s AND status = 'PENDING' AND (rank, number) > (%(rank)s, %(number)s)
-ORDER BY rank, number
+READ_OWN_PENDING_ORDERS = f"""{ORDERS.select}
+WHERE owner = %(owner)s AND status = 'PENDING' AND ({URGENCY}) > (%(rank)s, %(number)s)
+ORDER BY {URGENCY}
 LIMIT %(limit)s
 """
-READ_OWN_OTHER_ORDERS = f"""{SELECT_ORDERS}
+READ_OWN_OTHER_ORDERS = f"""{ORDERS.select}
 WHERE owner = %(owner)s AND status = %(status)s AND number < %(number)s
 ORDER BY number DESC
 LIMIT %(limit)s
@@ -79,13 +79,11 @@ _OWN_STATEMENTS = {
     OrderStatus.PROCESSING: READ_OWN_OTHER_ORDERS,
     OrderStatus.DEAD: READ_OWN_OTHER_ORDERS,
 }
-_load_live = LiveOrders().load
 _mapper = EventMapper((ORDER,))
 _TAIL = {
     "topics": _mapper.topics_of(FinishedOrders.kinds or ()),
     "completed": _mapper.topics_of([Order.Completed]),
 }
-_RANKS = {OrderKind.VIP: 0, OrderKind.NORMAL: 1}
 
 
 class OrderPage(Struct, frozen=True):
@@ -134,7 +132,7 @@ async def find_complete(connection: Connection) -> list[UUID]:
 
 
 def _cursor_of(order: Order, only: OrderStatus | None) -> OrderCursor:
-    rank = _RANKS[order.kind] if order.status is OrderStatus.PENDING else 0
+    rank = ORDER_RANKS[order.kind] if order.status is OrderStatus.PENDING else 0
     return OrderCursor(only, order.status, rank, order.number)
 
 
@@ -160,7 +158,7 @@ async def _read_live(
     own = {"owner": owner, "status": start.section.value}
     statements = _LIVE_STATEMENTS if owner is None else _OWN_STATEMENTS
     rows = await connection.execute(statements[start.section], {**wanted, **own}, binary=True)
-    return map(_load_live, await rows.fetchall())
+    return map(ORDERS.load, await rows.fetchall())
 
 
 async def _read_complete(
@@ -174,7 +172,7 @@ async def _read_complete(
     wanted = {"before": before, "except": known, "limit": limit, "owner": owner}
     statement = READ_FINISHED_ORDERS if owner is None else READ_OWN_FINISHED_ORDERS
     rows = await connection.execute(statement, wanted, binary=True)
-    orders = [load_finished(row) for row in await rows.fetchall()]
+    orders = [FINISHED_ORDERS.load(row) for row in await rows.fetchall()]
     owned = [order for order in tail if owner is None or order.owner == owner]
     orders += [order for order in owned if order.deleted_at is None and order.number < before]
     return nlargest(limit, orders, key=lambda order: order.number)

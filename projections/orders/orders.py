@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from daybook.domain.orders.order import ORDER, ORDER_RANKS, Order, OrderKind, urgency
 from daybook.eventlog.writing.live_table import LiveTable, Pick, Statement, Statements
-from daybook.eventlog.writing.row_mapping import Column
+from daybook.eventlog.writing.row_mapping import AS_CREATED, Column
 
 # Set when an order is created; `finished_orders` has these columns too.
 CREATED_COLUMNS = (
@@ -23,12 +23,12 @@ COLUMNS = (
     Column("version", "bigint", changes=True, initial="1"),
     Column("status", "text", changes=True, initial="'PENDING'"),
     Column("attempts", "smallint", changes=True, initial="0"),
-    Column("updated_at", "timestamptz", changes=True),
+    Column("updated_at", "timestamptz", changes=True, initial=AS_CREATED),
     Column("error", "text", changes=True, initial="NULL"),
     Column("claim_id", "uuid", "claim.id", changes=True, initial="NULL"),
     Column("bot_id", "uuid", "claim.bot_id", changes=True, initial="NULL"),
     Column("started_at", "timestamptz", "claim.started_at", changes=True, initial="NULL"),
-    Column("due_at", "timestamptz", "claim.due_at", changes=True, initial="NULL"),
+    Column("due_at", "timestamptz", "claim.until", changes=True, initial="NULL"),
     Column("mode", "text", "claim.mode", changes=True, initial="NULL"),
 )
 
@@ -59,13 +59,15 @@ SELECT EXISTS (
         )
 
 
+# The sort key of `domain.orders.order.urgency`, without aging.
+URGENCY = "rank, number"
 ORDERS = LiveTable("orders", ORDER, COLUMNS, related_by="bot_id", pick=PickOrders())
 
-# In the order of `domain.orders.order.urgency`. SKIP LOCKED keeps concurrent claims off each
+# SKIP LOCKED keeps concurrent claims off each
 # other's orders; with n claims an order may be overtaken by n - 1.
 CLAIM_READY_ORDERS = f"""{ORDERS.select}
 WHERE status = 'PENDING'
-ORDER BY rank, number
+ORDER BY {URGENCY}
 LIMIT %(limit)b::bigint
 FOR UPDATE SKIP LOCKED
 """
@@ -75,7 +77,7 @@ SELECT *
 FROM (
     {ORDERS.select}
     WHERE status = 'PENDING' AND rank = {ORDER_RANKS[OrderKind.NORMAL]}
-    ORDER BY rank, number
+    ORDER BY {URGENCY}
     LIMIT %(limit)b::bigint
     FOR UPDATE SKIP LOCKED
 ) AS oldest

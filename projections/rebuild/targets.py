@@ -12,6 +12,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import State
+from daybook.domain.ids import key_of
 from daybook.domain.soundness import fault_in
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.event_faults import describe_error
@@ -86,14 +87,14 @@ class LiveTarget(Target):
     def __init__(self, table: LiveTable[Any]) -> None:
         self._table = table
         self.name = table.name
-        self.tables = (table.name, *table.side_tables)
+        self.tables = (table.name, *table.sides.names)
         self.topics = frozenset(MAPPER.topics_of(table.decider.events))
         self.columns_outside_log = table.columns_outside_log
 
     async def apply(self, connection: Connection, events: Events, *, after: int) -> list[str]:
         histories: dict[int, list[FollowedEvent]] = {}
         for event in events:
-            histories.setdefault(event.originator_id.int, []).append(event)
+            histories.setdefault(key_of(event.originator_id), []).append(event)
         firsts = [history[0] for history in histories.values()]
         stored = await self._stored(connection, firsts)
         before = {**stored, **await self._folded(connection, firsts, stored, upto=after)}
@@ -107,14 +108,14 @@ class LiveTarget(Target):
         return left_out
 
     async def recompute_all(self, connection: Connection) -> None:
-        for query, given in self._table.recompute_all():
+        for query, given in self._table.sides.recompute_all():
             await connection.execute(query, given, binary=True)
 
     async def _stored(self, connection: Connection, firsts: Events) -> dict[int, State]:
         ids = uuids([event.originator_id for event in firsts])
         rows = await connection.execute(self._table.lock, {"ids": ids}, binary=True)
         states = map(self._table.load, await rows.fetchall())
-        return {state.id.int: state for state in states}
+        return {key_of(state.id): state for state in states}
 
     async def _folded(
         self, connection: Connection, firsts: Events, stored: Mapping[int, State], *, upto: int
@@ -123,7 +124,7 @@ class LiveTarget(Target):
         these events: they had finished, or a part of the events is replayed again."""
 
         def continues(event: FollowedEvent) -> bool:
-            state = stored.get(event.originator_id.int)
+            state = stored.get(key_of(event.originator_id))
             version = 0 if state is None else state.version
             return event.originator_version == version + 1
 
@@ -131,11 +132,11 @@ class LiveTarget(Target):
         if not ids:
             return {}
         found = await fold_histories(connection, MAPPER, ids, upto=upto)
-        return {aggregate_id.int: found.get(aggregate_id) for aggregate_id in ids}
+        return {key_of(aggregate_id): found.get(aggregate_id) for aggregate_id in ids}
 
     def _fold(self, before: Mapping[int, State | None], history: Events) -> State:
         evolve = self._table.decider.evolve
-        state = before.get(history[0].originator_id.int)
+        state = before.get(key_of(history[0].originator_id))
         for recorded in history:
             try:
                 state = evolve(state, recorded.event)
@@ -156,16 +157,16 @@ class LiveTarget(Target):
         # Side rows are written when a row is inserted, so finished ones are inserted and deleted.
         passing = self._with_side_rows(state for state in states if finished(state))
         await self._delete(connection, [state.id for state in stored.values()])
-        if inserted := sorted([*live, *passing], key=lambda state: state.id.int):
+        if inserted := sorted([*live, *passing], key=lambda state: key_of(state.id)):
             await connection.execute(self._table.insert, self._table.insert_parameters(inserted))
         await self._delete(connection, [state.id for state in passing])
-        for query, given in self._table.recompute_derived([*stored.values(), *states]):
+        for query, given in self._table.sides.recompute([*stored.values(), *states]):
             await connection.execute(query, given, binary=True)
 
     def _with_side_rows(self, finished: Iterable[State]) -> list[State]:
-        if not self._table.side_tables:
+        if not self._table.sides.names:
             return []
-        return [*{self._table.side_row(state): state for state in finished}.values()]
+        return [*{self._table.sides.row(state): state for state in finished}.values()]
 
     async def _delete(self, connection: Connection, ids: Sequence[UUID]) -> None:
         if ids:
@@ -174,7 +175,7 @@ class LiveTarget(Target):
     @property
     def _delete_statement(self) -> str | Composed:
         """The table's own statement where it maintains side tables."""
-        if self._table.side_tables:
+        if self._table.sides.names:
             return self._table.delete
         return DELETE_ROWS.format(table=Identifier(self._table.name))
 

@@ -7,6 +7,7 @@ from msgspec import json
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
+from daybook.domain.ids import key_of
 from daybook.domain.tickets.ticket import TICKET, Ticket
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.postgres.binary_arrays import bigints, byteas, texts, uuids
@@ -84,7 +85,7 @@ async def fold_tickets(
     connection: Connection, ids: Iterable[UUID], *, upto: int | None = None
 ) -> list[Ticket]:
     folded = await fold_histories(connection, _MAPPER, [*ids], upto=upto)
-    return sorted(folded.values(), key=lambda ticket: ticket.id.int)
+    return sorted(folded.values(), key=lambda ticket: key_of(ticket.id))
 
 
 def load_finished(row: TupleRow) -> Ticket:

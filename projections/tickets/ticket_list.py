@@ -30,13 +30,13 @@ from daybook.projections.tickets.finished_tickets import (
 )
 from daybook.projections.tickets.restaurants import one_restaurant
 from daybook.projections.tickets.ticket_counts import AHEAD
-from daybook.projections.tickets.tickets import SELECT_TICKETS, LiveTickets
+from daybook.projections.tickets.tickets import TICKETS
 
 # The ticket's row and its position; the cost does not depend on the length of the waitlist.
 READ_TICKET = f"""
 SELECT asked.*, CASE WHEN asked.status = 'WAITING' THEN {AHEAD} + 1 END,
        restaurants.slug, restaurants.minutes_per_party
-FROM ({SELECT_TICKETS} WHERE id = %(id)s) AS asked
+FROM ({TICKETS.select} WHERE id = %(id)s) AS asked
 JOIN restaurants ON restaurants.id = asked.restaurant_id
 """
 READ_ITS_RESTAURANT = "SELECT slug, minutes_per_party FROM restaurants WHERE id = %(id)s"
@@ -44,7 +44,7 @@ COUNT_AHEAD = f"""
 SELECT {AHEAD}
 FROM (SELECT %(restaurant)s::uuid AS restaurant_id, %(place)s::bigint AS place) AS asked
 """
-READ_LINE = f"""{SELECT_TICKETS}
+READ_LINE = f"""{TICKETS.select}
 WHERE restaurant_id = %(restaurant)s AND status = %(status)s AND place > %(after)s
 ORDER BY place
 LIMIT %(limit)s
@@ -52,7 +52,7 @@ LIMIT %(limit)s
 READ_GUESTS_TICKETS = f"""
 SELECT asked.*, CASE WHEN asked.status = 'WAITING' THEN {AHEAD} + 1 END
 FROM (
-    {SELECT_TICKETS}
+    {TICKETS.select}
     WHERE restaurant_id = %(restaurant)s AND subject_id = %(subject)s
     ORDER BY place DESC
     LIMIT %(limit)s
@@ -69,8 +69,6 @@ LIMIT %(limit)s
 WAITLIST_SECTIONS = (TicketStatus.CALLED, TicketStatus.WAITING)
 
 _MAPPER = EventMapper(DECIDERS)
-
-_load = LiveTickets().load
 
 
 class TicketView(Struct, frozen=True, gc=False):
@@ -103,8 +101,8 @@ async def one_ticket(connection: Connection, ticket_id: UUID) -> TicketView | No
     rows = await connection.execute(READ_TICKET, {"id": ticket_id}, binary=True)
     row = await rows.fetchone()
     if row is not None:
-        *_, position, slug, minutes_per_party = row
-        return TicketView(_load(row), slug, minutes_per_party, position)
+        *ticket, position, slug, minutes_per_party = row
+        return TicketView(TICKETS.load(tuple(ticket)), slug, minutes_per_party, position)
     folded = await fold_histories(connection, _MAPPER, [ticket_id], on_unreadable=refuse_unreadable)
     found = folded.get(ticket_id)
     # The id may be that of an aggregate of another kind.
@@ -160,7 +158,9 @@ async def tickets_of_guest(
     async with connection.transaction():
         _, position = await enter_snapshot(connection, FinishedTickets.name)
         rows = await connection.execute(READ_GUESTS_TICKETS, wanted, binary=True)
-        found = [_view(restaurant, _load(row), row[-1]) for row in await rows.fetchall()]
+        found = [
+            _view(restaurant, TICKETS.load(row[:-1]), row[-1]) for row in await rows.fetchall()
+        ]
         tail = [one for one in await fold_tail(connection, position) if one.status.is_over]
         wanted["except"] = [one.id for one in tail]
         rows = await connection.execute(READ_GUESTS_FINISHED_TICKETS, wanted, binary=True)
@@ -193,7 +193,7 @@ async def _read_line(
         wanted = {"restaurant": restaurant.id, "status": section.value, "after": after}
         wanted["limit"] = limit - len(found)
         rows = await connection.execute(READ_LINE, wanted, binary=True)
-        tickets = [_load(row) for row in await rows.fetchall()]
+        tickets = [TICKETS.load(row) for row in await rows.fetchall()]
         found += await _views(connection, restaurant, tickets)
     return found
 

@@ -34,9 +34,10 @@ WHERE notification_id <= %(position)s
 ORDER BY notification_id DESC
 LIMIT 1
 """
-READ_ROWS = "FROM {twin} AS {table} WHERE as_of = %(position)s"
+READ_ROWS = "SELECT {columns} FROM {twin} AS {table} WHERE as_of = %(position)s"
 # The rows of a checkpoint in JSON.
 READ_JSON_ROWS = """
+SELECT {columns}
 FROM (
     SELECT data AS copied_data FROM checkpoint_rows
     WHERE position = %(position)s AND kind = %(kind)s
@@ -152,9 +153,10 @@ async def position_of(connection: Connection, instant: datetime) -> int:
 async def _copied(
     connection: Connection, table: LiveTable[Any], start: Checkpoint
 ) -> AsyncIterator[Any]:
-    select, _, _ = table.select.rpartition("FROM")
     rows = SQL(READ_JSON_ROWS if start.is_json else READ_ROWS)
-    query = SQL(select) + rows.format(twin=twin_of(table), table=Identifier(table.name))
+    query = rows.format(
+        columns=SQL(table.column_list), twin=twin_of(table), table=Identifier(table.name)
+    )
     where = {"position": start.position, "kind": table.name}
     found = await connection.execute(query, where, binary=True)
     try:

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from daybook.domain.command import Needs, UnitOfWork
+from daybook.domain.command import Lock, Needs, UnitOfWork
 from daybook.domain.jobs.template import JobTemplate
 from daybook.domain.schedules.commands import PutSchedule
 from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
@@ -60,7 +60,7 @@ class Backdate:
 
     @property
     def needs(self) -> Needs:
-        return Needs(lock=((SCHEDULE, schedule_id(self._name)),))
+        return [Lock(SCHEDULE, [schedule_id(self._name)])]
 
     def decide(self, work: UnitOfWork) -> Schedule:
         created = Schedule.Created(

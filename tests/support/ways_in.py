@@ -23,7 +23,7 @@ from daybook.api.runtime.load_shedding import Thresholds
 from daybook.api.runtime.service import Service
 from daybook.api.server.listener import listen
 from daybook.domain.api_keys.commands import IssueKey, RevokeKey, RotateKey
-from daybook.domain.command import Command, Needs, UnitOfWork
+from daybook.domain.command import Command, CommandPriority, Needs, UnitOfWork, priority_of
 from daybook.domain.errors import Refusal
 from daybook.domain.schedules.commands import FireSchedule
 from daybook.errors import DaybookError
@@ -162,6 +162,10 @@ class Later:
     @property
     def needs(self) -> Needs:
         return self._command.needs
+
+    @property
+    def priority(self) -> CommandPriority:
+        return priority_of(self._command)
 
     def decide(self, work: UnitOfWork) -> Any:
         return self._command.decide(LaterDesk(work))

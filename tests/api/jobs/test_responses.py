@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from daybook.api.jobs.responses import JobJSON, brief_jobs, job_dict, job_json
 from daybook.client.jobs import ClaimedJob
-from daybook.domain.jobs.job import Job, JobStatus, Lease, UniqueScope
+from daybook.domain.jobs.job import Job, JobClaim, JobStatus, UniqueScope
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 JOB = Job(
@@ -22,7 +22,7 @@ JOB = Job(
     type="send",
     priority=4,
     payload=Raw('{"to": "ü"}'.encode()),
-    status=JobStatus.PROCESSING,
+    status=JobStatus.DEAD,
     attempts=5,
     attempts_max=6,
     lease_seconds=7.5,
@@ -33,20 +33,21 @@ JOB = Job(
     crashes=10,
     interruptions=11,
     run_at=NOON + timedelta(seconds=2),
-    lease=Lease(UUID(int=2), "worker-1", NOON + timedelta(seconds=3), NOON + timedelta(seconds=4)),
+    claim=JobClaim(
+        UUID(int=2), NOON + timedelta(seconds=3), NOON + timedelta(seconds=4), "worker-1"
+    ),
     subject="booking-1",
     unique_key="k",
     unique_scope=UniqueScope.FOREVER,
     partition="lane",
     error="no",
     result=Raw(b"[1]"),
-    finished_at=NOON + timedelta(seconds=5),
 )
 TOLD = {
     "id": "00000000-0000-0000-0000-000000000001",
     "queue": "email",
     "type": "send",
-    "status": "PROCESSING",
+    "status": "DEAD",
     "priority": 4,
     "payload": {"to": "ü"},
     "subject": "booking-1",
@@ -70,7 +71,7 @@ TOLD = {
     "error": "no",
     "createdAt": "2026-01-01T12:00:00.000Z",
     "updatedAt": "2026-01-01T12:00:01.000Z",
-    "finishedAt": "2026-01-01T12:00:05.000Z",
+    "finishedAt": "2026-01-01T12:00:01.000Z",
     "version": 2,
 }
 
@@ -99,11 +100,11 @@ USUAL = Job(
     lease_seconds=90.0,
     created_at=NOON,
     updated_at=NOON,
-    lease=JOB.lease,
+    claim=JOB.claim,
 )
 
 
-@pytest.mark.parametrize("job", [replace(JOB, run_at=None, finished_at=None), USUAL])
+@pytest.mark.parametrize("job", [replace(JOB, status=JobStatus.PROCESSING, run_at=None), USUAL])
 def test_a_client_reads_the_same_job_from_a_minimal_response(job: Job) -> None:
     job = replace(job, result=Raw(b"null"))
     # The client sees the same job in both forms.

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.command import AllOrNothing, Needs
+from daybook.domain.command import AllOrNothing, Lock, PickReady, weight_of
 from daybook.domain.errors import (
     BotBusyError,
     BotDeadError,
@@ -136,8 +136,10 @@ def test_a_claim_records_that_the_order_was_aged() -> None:
 def test_the_needs_of_a_transaction_are_the_union_of_its_commands() -> None:
     bots = [uuid7(), uuid7()]
     together = AllOrNothing([ClaimOrder(bot_id=bot, claim_id=uuid7(), seconds=1) for bot in bots])
-    assert together.needs == Needs(lock=tuple((BOT, bot) for bot in bots), pick=ORDER, pick_count=2)
-    assert together.needs.weight == 2
+    assert [*together.needs] == [
+        need for bot in bots for need in (Lock(BOT, [bot]), PickReady(ORDER, None, 1))
+    ]
+    assert weight_of(together.needs) == 2
 
 
 def _fail(work: PlainDesk, bot: Bot, error: str = "burnt") -> None:

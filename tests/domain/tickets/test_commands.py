@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from daybook.domain.command import Command
+from daybook.domain.command import Command, Lock, PickReady
 from daybook.domain.errors import GraceNotOverError, Refusal
 from daybook.domain.tickets import restaurant as restaurants
 from daybook.domain.tickets.commands import (
@@ -55,13 +55,14 @@ class MemoryStore:
             (one for one in self.states.values() if isinstance(one, Ticket) and one.is_waiting),
             key=lambda one: one.token.place,
         )
-        named = [aggregate_id for _, aggregate_id in command.needs.lock]
+        named = [one for need in command.needs if isinstance(need, Lock) for one in need.ids]
+        limit = sum(need.limit for need in command.needs if isinstance(need, PickReady))
         desk = BatchUnitOfWork(
             now=self.now,
             encode=MAPPER.encode_checked,
             locked=[self.states[one] for one in named if one in self.states],
             absent=[one for one in named if one not in self.states],
-            ready={(TICKET.name, LINE): waiting[: command.needs.pick_count]},
+            ready={(TICKET.name, LINE): waiting[:limit]},
             numbers={},
         )
         answer = command.decide(desk)

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from daybook.domain.command import AllOrNothing, Needs, UnitOfWork
+from daybook.domain.command import AllOrNothing, PickReady, UnitOfWork
 from daybook.domain.errors import BotBusyError, ClaimLostError, NotFoundError, Refusal
 from daybook.domain.event import Decider, Event
 from daybook.domain.orders.bot import Bot
@@ -136,7 +136,7 @@ async def test_an_id_of_another_kind_of_aggregate_is_unknown(database: str) -> N
 class _RecordThenRefuse:
     """A command that picks a ready order, records an event, and then refuses."""
 
-    needs = Needs(pick=ORDER, pick_count=1)
+    needs = (PickReady(ORDER, None, 1),)
 
     def __init__(self, reason: Exception) -> None:
         self._reason = reason
@@ -242,7 +242,7 @@ class _Unheard(Event, frozen=True, kw_only=True):
 class _RecordUnregistered:
     """A defect that shows only while the batch is written."""
 
-    needs = Needs()
+    needs = ()
 
     def decide(self, work: UnitOfWork) -> None:
         unregistered = Decider[Any](

@@ -1,11 +1,11 @@
 """Commands run by priority, and none starves."""
 
 import asyncio
+from typing import ClassVar
 from uuid import UUID
 
 import pytest
 from msgspec import Struct
-from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
 from daybook.domain.command import AllOrNothing, CommandPriority, Needs, UnitOfWork
@@ -44,10 +44,11 @@ class LowPriority(Struct, frozen=True):
     """The same command with low priority."""
 
     command: CreateOrder
+    priority: ClassVar = CommandPriority.LOW
 
     @property
     def needs(self) -> Needs:
-        return replace(self.command.needs, priority=CommandPriority.LOW)
+        return self.command.needs
 
     def decide(self, work: UnitOfWork) -> Order:
         return self.command.decide(work)

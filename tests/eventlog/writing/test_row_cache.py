@@ -17,7 +17,7 @@ from daybook.domain.jobs.work import ExpireLease, FinishJobs, Outcome
 from daybook.eventlog.postgres.connection_caches import drop_caches
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.writing.row_cache import RowCache
-from daybook.projections.jobs.jobs import CACHED_PAYLOAD_BYTES_MAX, LiveJobs
+from daybook.projections.jobs.jobs import CACHED_PAYLOAD_BYTES_MAX, JOBS, CacheClaimedJobs
 from tests.support.committer import rows
 from tests.support.jobs import Workshop, open_workshop, raw
 
@@ -38,7 +38,7 @@ UPDATE jobs SET version = 1, status = 'PENDING', claim_id = NULL, worker = NULL,
 @contextmanager
 def fail_on_row_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patched:
-        patched.setattr(LiveJobs, "lock", "SELECT 'rows must not be read' / 0")
+        patched.setattr(JOBS, "lock", "SELECT 'rows must not be read' / 0")
         yield
 
 
@@ -49,9 +49,9 @@ def topics(conninfo: str, job: Job) -> list[str]:
 
 
 async def claim_expires(workshop: Workshop, job: Job) -> None:
-    assert job.lease is not None
+    assert job.claim is not None
     await asyncio.sleep(0.02)
-    await workshop.submit(ExpireLease(job_id=job.id, claim_id=job.lease.claim_id, jitter=0))
+    await workshop.submit(ExpireLease(job_id=job.id, claim_id=job.claim.id, jitter=0))
 
 
 async def test_jobs_claimed_by_this_process_are_completed_without_reading_their_rows(
@@ -198,7 +198,7 @@ async def test_a_batch_of_an_earlier_connection_caches_nothing(
     async with open_workshop(database) as workshop:
         await workshop.job()
         claimed = await workshop.claim()
-    cache = RowCache(LiveJobs())
+    cache = RowCache(CacheClaimedJobs())
     generation = cache.generation
     drop_caches()
     cache.put([Left(job) for job in claimed], generation)
@@ -211,9 +211,9 @@ async def test_a_refusal_from_cached_rows_is_verified(database: str) -> None:
     async with open_workshop(database) as workshop:
         first, second = await workshop.jobs(2)
         claimed, other = await workshop.claim(2)
-        assert other.lease is not None
+        assert other.claim is not None
         with pytest.raises(ClaimLostError):
-            await workshop.finish(claimed, claim_id=other.lease.claim_id)
+            await workshop.finish(claimed, claim_id=other.claim.id)
         await workshop.finish(claimed)
         with pytest.raises(ClaimLostError):
             await workshop.finish(claimed)
@@ -230,11 +230,11 @@ async def test_jobs_with_large_payloads_or_lanes_are_not_cached(database: str) -
         of_lane = await workshop.job(partition="a")
         claimed = await workshop.claim(2)
         assert {job.id for job in claimed} == {large.id, of_lane.id}
-        assert LiveJobs().cacheable([Left(job) for job in claimed]) == []
+        assert CacheClaimedJobs().cacheable([Left(job) for job in claimed]) == []
 
 
 async def test_a_full_cache_evicts_the_oldest_rows(database: str) -> None:
-    cache = RowCache(LiveJobs(), count_max=3)
+    cache = RowCache(CacheClaimedJobs(), count_max=3)
     async with open_workshop(database) as workshop:
         await workshop.jobs(5)
         claimed = await workshop.claim(5)

@@ -14,8 +14,9 @@ from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
 from daybook.domain.jobs.queue import Limits, Rate
 from daybook.domain.jobs.work import FinishJobs, JobSelector, Outcome
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.projections.jobs.claim_sql import COLUMNS, find_ready
-from daybook.projections.jobs.jobs import LiveJobs
+from daybook.projections.jobs.claim_sql import find_ready
+from daybook.projections.jobs.job_columns import COLUMNS
+from daybook.projections.jobs.jobs import JOBS
 from tests.support.committer import fold_of_the_log, live_rows, rows
 from tests.support.jobs import Workshop, new_job, open_workshop, raw
 
@@ -30,12 +31,12 @@ def test_every_column_becomes_the_field_of_its_name() -> None:
     # `load` is positional.
     known = {"payload": b"{}", "status": "PENDING", "unique_scope": "forever"}
     columns = [name.strip() for name in COLUMNS.split(",")]
-    job = LiveJobs().load(tuple(known.get(name, name) for name in columns))
-    assert job.lease is not None
-    lease = {"claim_id": "claim_id", "worker": "worker", "started_at": "started_at",
+    job = JOBS.load(tuple(known.get(name, name) for name in columns))
+    assert job.claim is not None
+    claim = {"claim_id": "id", "worker": "worker", "started_at": "started_at",
              "lease_until": "until"}  # fmt: skip
     for name in columns:
-        found = getattr(job.lease, lease[name]) if name in lease else getattr(job, name)
+        found = getattr(job.claim, claim[name]) if name in claim else getattr(job, name)
         assert found == (Raw(b"{}") if name == "payload" else known.get(name, name)), name
 
 

@@ -15,9 +15,9 @@ from daybook.eventlog.postgres.connections import (
 )
 from daybook.eventlog.reading.follower import READ_EVENTS, Follower
 from daybook.projections.orders.finished_orders import (
+    FINISHED_ORDERS,
     READ_FINISHED_ORDERS,
     FinishedOrders,
-    load_finished,
 )
 from daybook.projections.page_cursor import NUMBER_MAX
 from tests.support.committer import MAPPER, Kitchen, open_kitchen, rows
@@ -31,7 +31,7 @@ def stored(conninfo: str) -> list[Order]:
     everything = {"before": NUMBER_MAX, "except": [], "limit": 100_000}
     with connect_in_thread(owner_conninfo(conninfo)) as connection:
         found = connection.execute(READ_FINISHED_ORDERS, everything).fetchall()
-    return [load_finished(row) for row in found]
+    return [FINISHED_ORDERS.load(row) for row in found]
 
 
 def folded(conninfo: str) -> list[Order]:

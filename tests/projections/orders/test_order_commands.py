@@ -31,7 +31,7 @@ from daybook.domain.orders.commands import (
 )
 from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.eventlog.postgres.connections import owner_conninfo, writer_conninfo
-from daybook.projections.orders.orders import PICK_AGED_ORDERS
+from daybook.projections.orders.orders import CLAIM_AGED_ORDERS
 from tests.projections.test_plans import _nodes
 from tests.support.committer import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
 
@@ -142,7 +142,7 @@ async def test_a_claim_of_aged_orders_does_not_read_the_others(
             await kitchen.order(OrderKind.NORMAL)
     with psycopg.connect(writer_conninfo(own_database)) as writer:
         explained = writer.execute(
-            f"EXPLAIN (ANALYZE, FORMAT JSON) {PICK_AGED_ORDERS}".encode(),
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {CLAIM_AGED_ORDERS}".encode(),
             {"limit": 2, "aging_ms": 3_600_000},
         )
         ((plans,),) = explained.fetchall()
