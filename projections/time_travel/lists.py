@@ -15,7 +15,7 @@ from daybook.domain.jobs.job import JOB, Job, JobStatus
 from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, Limits, Queue
 from daybook.domain.messages.operation import OPERATION, Operation
 from daybook.domain.orders.bot import BOT, Bot
-from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.domain.orders.order import ORDER, Order, OrderStatus, urgency
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
@@ -97,7 +97,7 @@ async def orders_as_of(
 
 def _order_key(section: OrderStatus) -> Callable[[Order], Any]:
     if section is OrderStatus.PENDING:
-        return lambda order: (order.kind is not OrderKind.VIP, order.number)
+        return urgency
     return lambda order: -order.number
 
 
