@@ -25,8 +25,8 @@ from daybook.eventlog.postgres import binary_arrays
 from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.postgres.connections import SCHEMA, SERVICE_ROLE
 from daybook.eventlog.writing.append import INSERT_EVENTS, append_parameters
-from daybook.eventlog.writing.batch import DRAW_NUMBERS, READ_CLOCK
 from daybook.eventlog.writing.batch_needs import BatchNeeds, SubmittedCommand
+from daybook.eventlog.writing.batch_reads import DRAW_NUMBERS, READ_CLOCK
 from daybook.eventlog.writing.fold_finished import READ_AGGREGATES, fold_aggregates
 from daybook.eventlog.writing.live_table import Change, Statement
 from daybook.eventlog.writing.unit_of_work import BatchUnitOfWork

@@ -1,9 +1,8 @@
 """One batch of commands, one transaction, two round trips.
 
-The first round trip locks the rows that the commands need, in one fixed order to rule out
-deadlocks, picks ready rows and draws numbers. Then the commands decide, one after another. The
-second takes the remaining locks, appends the events, writes the live rows and commits; the server
-starts on it while the client packs the rest.
+The first round trip locks the rows that the commands need (`batch_reads.py`). Then the commands
+decide, one after another. The second takes the remaining locks, appends the events, writes the live
+rows and commits; the server starts on it while the client packs the rest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,37 +15,21 @@ from msgspec.structs import replace
 from daybook.domain.command import NotLoadedError
 from daybook.domain.errors import Refusal
 from daybook.domain.event import State
-from daybook.domain.ids import key_of
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Receipt
 from daybook.eventlog.postgres.binary_arrays import uuids
-from daybook.eventlog.postgres.pipeline import Connection, PendingResult, Pipeline
+from daybook.eventlog.postgres.pipeline import Connection, Pipeline
 from daybook.eventlog.writing.append import BatchAppend
-from daybook.eventlog.writing.batch_needs import (
-    BatchNeeds,
-    ReadyPick,
-    SubmittedCommand,
-    add_all,
-    load,
-)
-from daybook.eventlog.writing.fold_finished import READ_AGGREGATES, fold_aggregates
+from daybook.eventlog.writing.batch_needs import BatchNeeds, SubmittedCommand
+from daybook.eventlog.writing.batch_reads import BatchReads, ReadyPick, add_all
 from daybook.eventlog.writing.idempotent_replies import IdempotentReplies
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.eventlog.writing.row_cache import RowCache
 from daybook.eventlog.writing.table_changes import TableChanges
 from daybook.eventlog.writing.unit_of_work import BatchUnitOfWork, LoadedAggregate
 
-# All processes use the database's clock.
-READ_CLOCK = "SELECT clock_timestamp()"
-
-# The subquery resolves the sequence's name once, not for every number.
-DRAW_NUMBERS = """
-SELECT nextval(sequence)
-FROM (SELECT %(sequence)b::text::regclass AS sequence OFFSET 0) AS named,
-     generate_series(1, %(count)b::bigint)
-"""
-
 Outcome = Receipt | Exception
+Changes = dict[str, list[LoadedAggregate]]
 
 
 class Batch:
@@ -86,11 +69,28 @@ class Batch:
         for name, cache in self._caches.items():
             cache.put(changes.get(name, ()), generations[name])
 
-    async def _run(self, pipeline: Pipeline) -> dict[str, list[LoadedAggregate]]:
-        work, picks = await self._load(pipeline)
+    async def _run(self, pipeline: Pipeline) -> Changes:
+        pipeline.add("BEGIN")
+        needs = BatchNeeds(self.commands)
+        self._replies.find(pipeline, needs.idempotency_keys)
+        reads = BatchReads(needs, self._tables, self._mapper, self._caches)
+        reads.send(pipeline)
+        self._cached = reads.cached
+        await pipeline.sync()
+        self._replies.load()
+        work = await reads.load(pipeline)
         if unserved := self._decide(work):
-            await self._retry_if_more_ready(pipeline, unserved, picks)
+            await self._retry_if_more_ready(pipeline, unserved, reads.picks)
         changes = {name: entries for name, entries in work.changes.items() if entries}
+        append = self._write(pipeline, changes)
+        pipeline.add("COMMIT")
+        self.commit_sent = len(append) > 0
+        await pipeline.sync()
+        self._issue_receipts(append.positions)
+        return changes
+
+    def _write(self, pipeline: Pipeline, changes: Changes) -> BatchAppend:
+        """Takes the remaining locks, then appends the events and writes the rows."""
         rows = {
             table.decider.name: TableChanges(table, changes[table.decider.name])
             for table in self._tables
@@ -108,11 +108,7 @@ class Batch:
         for statements in side_statements:
             add_all(pipeline, statements.after)
         self._write_keys(pipeline)
-        pipeline.add("COMMIT")
-        self.commit_sent = len(append) > 0
-        await pipeline.sync()
-        self._issue_receipts(append.positions)
-        return changes
+        return append
 
     async def find_outcome(self, connection: Connection) -> bool:
         """Returns whether the batch is in the log, after the connection was lost at COMMIT."""
@@ -124,68 +120,6 @@ class Batch:
         self._issue_receipts(positions)
         return True
 
-    async def _load(self, pipeline: Pipeline) -> tuple[BatchUnitOfWork, list[ReadyPick]]:
-        needs = BatchNeeds(self.commands)
-        pipeline.add("BEGIN")
-        clock = pipeline.add(READ_CLOCK)
-        self._replies.find(pipeline, needs.idempotency_keys)
-        drawn = {
-            sequence: pipeline.add(DRAW_NUMBERS, sequence=sequence, count=count)
-            for sequence, count in needs.next_numbers.items()
-        }
-        locked: list[tuple[LiveTable[Any], PendingResult]] = []
-        peeked: list[tuple[LiveTable[Any], PendingResult]] = []
-        counted: list[tuple[LiveTable[Any], PendingResult]] = []
-        picks: list[ReadyPick] = []
-        for table in self._tables:
-            if not self._read_cache(needs, table) and (result := needs.lock(pipeline, table)):
-                locked.append((table, result))
-            if result := needs.peek(pipeline, table):
-                peeked.append((table, result))
-            if result := needs.count_related(pipeline, table):
-                counted.append((table, result))
-            # Picks skip locked rows, so they may follow the statements that wait for locks.
-            picks += needs.pick(pipeline, table)
-        await pipeline.sync()
-        more = [pick.pick_more(pipeline) for pick in picks]
-        if any(more):
-            await pipeline.sync()
-        self._replies.load()
-        states = [state for table, result in locked for state in load(table, result)]
-        states += [state for cached in self._cached.values() for state in cached]
-        for pick in picks:
-            pick.load()
-        found = {key_of(state.id) for state in states}
-        absent = [one for key, one in needs.lock_ids.items() if key not in found]
-        if absent:
-            states += await self._fold(pipeline, absent)
-        ((now,),) = clock.rows()
-        work = BatchUnitOfWork(
-            now=now,
-            encode=self._mapper.encode_checked,
-            locked=states,
-            absent=[*absent, *needs.peek_ids],
-            ready={(one.table.decider.name, one.selector): one.states for one in picks},
-            numbers={s: iter([row[0] for row in result.rows()]) for s, result in drawn.items()},
-            peeked=[state for table, result in peeked for state in load(table, result)],
-            peeked_all=needs.peek_all,
-            related_counts={
-                (table.decider.name, key_of(related_to)): count
-                for table, result in counted
-                for related_to, count in result.rows()
-            },
-        )
-        return work, picks
-
-    def _read_cache(self, needs: BatchNeeds, table: LiveTable[Any]) -> bool:
-        name = table.decider.name
-        cache = self._caches.get(name)
-        keys = needs.cacheable(table) if cache is not None else ()
-        if cache is None or not keys or (states := cache.get_all(keys)) is None:
-            return False
-        self._cached[name] = states
-        return True
-
     def _lock_cached(self, pipeline: Pipeline, rows: Mapping[str, TableChanges]) -> None:
         """Locks rows that came from the cache, in the order of the other batches: before the locks
         on lanes and before the append."""
@@ -193,11 +127,6 @@ class Batch:
             if states := self._cached.get(table.decider.name):
                 changes = rows.get(table.decider.name) or TableChanges(table, ())
                 changes.lock_if_version(pipeline, states)
-
-    async def _fold(self, pipeline: Pipeline, ids: Sequence[UUID]) -> list[State]:
-        events = pipeline.add(READ_AGGREGATES, ids=uuids(ids))
-        await pipeline.sync()
-        return [*fold_aggregates(self._mapper, events.rows()).values()]
 
     def _decide(self, work: BatchUnitOfWork) -> list[int]:
         """Runs every command's decision; returns the indexes of those that found nothing ready."""

@@ -18,13 +18,12 @@ from daybook.domain.command import (
     PeekAll,
     PickReady,
 )
-from daybook.domain.event import State
 from daybook.domain.ids import key_of
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.postgres.pipeline import PendingResult, Pipeline
 from daybook.eventlog.writing.idempotency import IdempotencyKey, Scope
-from daybook.eventlog.writing.live_table import LiveTable, Statements
+from daybook.eventlog.writing.live_table import LiveTable
 from daybook.eventlog.writing.unit_of_work import PendingEvent
 
 
@@ -142,49 +141,6 @@ class BatchNeeds:
             return pipeline.add(table.lock_related, ids=ids, tied=uuids([*related.values()]))
         return pipeline.add(table.lock, ids=ids) if needs.lock else None
 
-    def pick(self, pipeline: Pipeline, table: LiveTable[Any]) -> list["ReadyPick"]:
-        wanted = self._of(table).pick
-        return [ReadyPick(pipeline, table, one, limit) for one, limit in wanted.items() if limit]
-
-
-class ReadyPick:
-    """Ready rows of one table for one selector, in claim order after `load`."""
-
-    def __init__(
-        self, pipeline: Pipeline, table: LiveTable[Any], selector: Hashable, limit: int
-    ) -> None:
-        self.table = table
-        self.selector = selector
-        self._limit = limit
-        self._locks = add_all(pipeline, table.pick.locks_before(selector))
-        self._results = add_all(pipeline, table.pick.statements(selector, limit))
-        self.states: list[State] = []
-
-    def pick_more(self, pipeline: Pipeline) -> bool:
-        """Adds the picks that depend on the rows locked first; returns False if none were."""
-        if not any(result.rows() for result in self._locks):
-            return False
-        ready = [state for result in self._results for state in load(self.table, result)]
-        more = self.table.pick.statements_after_locks(self.selector, self._limit, ready)
-        self._results += add_all(pipeline, more)
-        return True
-
-    def load(self) -> None:
-        picked = [load(self.table, result) for result in self._results]
-        self.states = self.table.pick.merge(self.selector, picked)
-
-    def is_need_of(self, submitted: SubmittedCommand) -> bool:
-        return any(
-            isinstance(need, PickReady)
-            and need.decider is self.table.decider
-            and need.selector == self.selector
-            for need in submitted.needs
-        )
-
-
-def add_all(pipeline: Pipeline, statements: Statements) -> list[PendingResult]:
-    return [pipeline.add(query, **parameters) for query, parameters in statements]
-
-
-def load(table: LiveTable[Any], result: PendingResult) -> list[State]:
-    return [*map(table.load, result.rows())]
+    def pick(self, table: LiveTable[Any]) -> dict[Hashable, int]:
+        """Returns how many ready rows are wanted, by selector."""
+        return {one: limit for one, limit in self._of(table).pick.items() if limit}
