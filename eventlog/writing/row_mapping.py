@@ -2,7 +2,7 @@
 
 SQL and conversions are built from the declaration at import. Loading and packing are compiled
 functions, because 1,000 rows of 30 columns pass through them in a batch: generic code that looks
-each column up takes three times as long. `tests/projections/live_tables.txt` shows all of it.
+each column up takes ten times as long. `tests/projections/live_tables.txt` shows all of it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
