@@ -73,12 +73,12 @@ class LeasesDuringJumps(Invariant):
             self._claims[one] = ClockReading(event.at, step.index)
             return None
         began = self._claims.pop(one, None)
-        lease = step.before.lease
-        if event.reason is not FailureReason.LEASE_EXPIRED or began is None or lease is None:
+        claim = step.before.claim
+        if event.reason is not FailureReason.LEASE_EXPIRED or began is None or claim is None:
             return None
         self.seen = True
         elapsed, jumps = self._jumps.elapsed(began, ClockReading(event.at, step.index))
-        length = lease.until - lease.started_at
+        length = claim.until - claim.started_at
         if event.lease_seconds is not None:
             length = timedelta(seconds=event.lease_seconds)
         elif not jumps:

@@ -83,12 +83,12 @@ class Tables(Invariant):
 
 
 def _are_equal(row: Any, state: Any, *, has_jumped: bool) -> bool:
-    if isinstance(row, Job) and isinstance(state, Job) and row.lease and state.lease:
+    if isinstance(row, Job) and isinstance(state, Job) and row.claim and state.claim:
         # Heartbeats are not events and extend the lease; only a clock jump shortens it.
-        until = state.lease.until
+        until = state.claim.until
         if not has_jumped:
-            until = min(row.lease.until, until)
-        row = replace(row, lease=replace(row.lease, until=until))
+            until = min(row.claim.until, until)
+        row = replace(row, claim=replace(row.claim, until=until))
     return bool(row == state)
 
 
@@ -164,13 +164,13 @@ class NothingStuck(Invariant):
             if step.entry.aggregate.int in set_aside:
                 continue
             claim = step.after.claim
-            if self._is_stuck(claim.due_at, claim.due_at - claim.started_at):
-                self.report_at(step, f"the claim is still open, and was due at {claim.due_at}")
+            if self._is_stuck(claim.until, claim.until - claim.started_at):
+                self.report_at(step, f"the claim is still open, and was due at {claim.until}")
         # Heartbeats are not in the log: only the table knows the end of a lease.
         for job in self.case.service.rows() if self.case.service is not None else ():
-            if isinstance(job, Job) and job.lease is not None:
+            if isinstance(job, Job) and job.claim is not None:
                 self.seen = True
-                if self._is_stuck(job.lease.until, timedelta(seconds=job.lease_seconds)):
+                if self._is_stuck(job.claim.until, timedelta(seconds=job.lease_seconds)):
                     self.report(f"job {job.id} is still claimed after its lease expired")
         self._report_idleness([one.state for one in self.case.replay.live.values()])
 

@@ -105,11 +105,11 @@ class Fences(Invariant):
             facts, index = self.case.replay.facts, step.index
             facts.add("claim", event.claim_id.bytes, str(index), index, step.entry.position)
             return None
-        lease = step.before.lease
-        if lease is None:
+        claim = step.before.claim
+        if claim is None:
             return f"names claim {event.claim_id}, but the job has no claim"
-        if lease.claim_id != event.claim_id:
-            return f"names claim {event.claim_id}, but {lease.claim_id} holds the job"
+        if claim.id != event.claim_id:
+            return f"names claim {event.claim_id}, but {claim.id} holds the job"
         return None
 
     def end(self) -> None:

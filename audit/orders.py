@@ -271,7 +271,7 @@ class Timers(Invariant):
         self.seen = True
         elapsed, jumps = self._jumps.elapsed(began, ClockReading(event.at, step.index))
         tolerance = JUMP_TOLERANCE if jumps else TOLERANCE
-        early = claim.due_at - claim.started_at - tolerance - elapsed
+        early = claim.until - claim.started_at - tolerance - elapsed
         return f"{early.total_seconds():.3f} s too early" if early > timedelta(0) else None
 
 

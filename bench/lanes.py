@@ -108,8 +108,8 @@ async def _claim(submit: Submit) -> list[Job]:
 
 
 def _done(job: Job) -> Report:
-    assert job.lease is not None
-    return Report(job_id=job.id, claim_id=job.lease.claim_id, outcome=Outcome.DONE)
+    assert job.claim is not None
+    return Report(job_id=job.id, claim_id=job.claim.id, outcome=Outcome.DONE)
 
 
 def _summarize(results: dict[str, Result]) -> None:

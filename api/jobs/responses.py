@@ -85,7 +85,7 @@ _encode = Encoder().encode
 
 def job_json(job: Job) -> JobJSON:
     """Already encoded: three times as fast as a dictionary. `job_dict` returns a dictionary."""
-    lease = job.lease
+    claim = job.claim
     encoded = _encode(
         _Encoded(
             job.id,
@@ -107,10 +107,10 @@ def job_json(job: Job) -> JobJSON:
             job.effect_key,
             job.lease_seconds,
             moment(job.run_at) if job.run_at else None,
-            lease.claim_id if lease else None,
-            lease.worker if lease else None,
-            moment(lease.started_at) if lease else None,
-            moment(lease.until) if lease else None,
+            claim.id if claim else None,
+            claim.worker if claim else None,
+            moment(claim.started_at) if claim else None,
+            moment(claim.until) if claim else None,
             job.result,
             job.error,
             moment(job.created_at),
@@ -158,19 +158,19 @@ class BriefJob(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"
 
 
 def brief_job(job: Job) -> BriefJob:
-    lease, lease_seconds = job.lease, job.lease_seconds
-    assert lease is not None, "a claimed job has a lease"
+    claim, lease_seconds = job.claim, job.lease_seconds
+    assert claim is not None, "a claimed job has a claim"
     return BriefJob(
         job.id,
         job.queue,
         job.type,
         job.status,
-        lease.claim_id,
-        lease.worker,
+        claim.id,
+        claim.worker,
         moment(job.created_at),
         moment(job.updated_at),
-        moment(lease.started_at),
-        moment(lease.until),
+        moment(claim.started_at),
+        moment(claim.until),
         job.version,
         job.attempts,
         job.payload,

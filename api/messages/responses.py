@@ -171,15 +171,15 @@ def queued_json(queued: PushDeferred) -> QueuedAnswer:
 
 
 def message_json(job: Job) -> MessageJSON:
-    lease = job.lease
-    assert lease is not None, "a popped message has a lease"
+    claim = job.claim
+    assert claim is not None, "a popped message has a claim"
     return {
         "transactionId": transaction_id(job),
         "queue": job.queue,
         "partition": job.partition,
         "partitionId": partition_id(job),
-        "leaseId": lease.claim_id,
-        "leaseUntil": moment(lease.until),
+        "leaseId": claim.id,
+        "leaseUntil": moment(claim.until),
         "data": orjson.Fragment(bytes(job.payload)),
         "createdAt": moment(job.created_at),
         "retryCount": job.failures + job.crashes,

@@ -66,7 +66,7 @@ def order_json(order: Order) -> OrderJSON:
         "attempts": order.attempts,
         "createdAt": moment(order.created_at),
         "processingStartedAt": moment(claim.started_at) if claim else None,
-        "dueAt": moment(claim.due_at) if claim else None,
+        "dueAt": moment(claim.until) if claim else None,
         "completedAt": moment(order.completed_at) if order.completed_at else None,
         "updatedAt": moment(order.updated_at),
         "deletedAt": moment(order.deleted_at) if order.deleted_at else None,

@@ -12,7 +12,8 @@ from uuid import UUID
 from msgspec import Raw, Struct, to_builtins
 from msgspec.structs import replace
 
-from daybook.domain.errors import ClaimLostError, JobNotDeadError, JobOverError
+from daybook.domain.claim import Claim, require_claim
+from daybook.domain.errors import JobNotDeadError, JobOverError
 from daybook.domain.event import Decider, Event, EventWithReason, State, add_seconds, events_of
 
 NULL = Raw(b"null")
@@ -64,14 +65,8 @@ class Backoff(Struct, frozen=True, gc=False):
         return jitter * min(self.base_seconds * 2.0**doublings, self.cap_seconds)
 
 
-class Lease(Struct, frozen=True, gc=False):
-    """Deadline of a worker's claim. The claim id is the fencing token: a report with an older one
-    is stale."""
-
-    claim_id: UUID
+class JobClaim(Claim, frozen=True, gc=False):
     worker: str
-    started_at: datetime
-    until: datetime
 
 
 class Job(State, frozen=True, gc=False):
@@ -91,7 +86,7 @@ class Job(State, frozen=True, gc=False):
     crashes: int = 0
     interruptions: int = 0
     run_at: datetime | None = None  # Not claimable before; None if claimable at once
-    lease: Lease | None = None
+    claim: JobClaim | None = None
     subject: str | None = None
     unique_key: str | None = None
     unique_scope: UniqueScope | None = None
@@ -202,7 +197,7 @@ def claim(
 def complete(
     job: Job, *, claim_id: UUID, result: Raw, follow_ups_count: int = 0, now: datetime
 ) -> Job.Completed:
-    require_claim(job, claim_id)
+    require_claim("job", job, claim_id)
     return Job.Completed(
         at=now, claim_id=claim_id, result=result, follow_ups_count=follow_ups_count
     )
@@ -220,7 +215,7 @@ def fail(
     now: datetime,
 ) -> list[Event]:
     """Retries after a backoff, or moves to the dead letters if not retryable or out of attempts."""
-    require_claim(job, claim_id)
+    require_claim("job", job, claim_id)
     has_retry = retryable and job.attempts < job.attempts_max
     failed = Job.Failed(
         at=now,
@@ -246,12 +241,12 @@ def _dead_reason(job: Job, reason: FailureReason, retryable: bool) -> str:
 
 
 def release(job: Job, *, claim_id: UUID, now: datetime) -> Job.Released:
-    require_claim(job, claim_id)
+    require_claim("job", job, claim_id)
     return Job.Released(at=now, claim_id=claim_id)
 
 
 def snooze(job: Job, *, claim_id: UUID, until: datetime, now: datetime) -> Job.Snoozed:
-    require_claim(job, claim_id)
+    require_claim("job", job, claim_id)
     return Job.Snoozed(at=now, claim_id=claim_id, until=until)
 
 
@@ -268,14 +263,6 @@ def cancel(job: Job, *, because: str | None = None, now: datetime) -> Job.Cancel
     if job.is_over:
         raise JobOverError(job.id, job.status)
     return Job.Cancelled(at=now, because=because)
-
-
-def require_claim(job: Job, claim_id: UUID) -> Lease:
-    lease = job.lease
-    # `UUID.__eq__` is written in Python; comparing integers is faster.
-    if lease is None or lease.claim_id.int != claim_id.int:
-        raise ClaimLostError("job", job.id, claim_id)
-    return lease
 
 
 def _apply_created(job: Job | None, event: Job.Created) -> Job:
@@ -310,7 +297,6 @@ def _apply_created(job: Job | None, event: Job.Created) -> Job:
         None if event.partition is None else version,
         event.operation_id,
     )
-    # fmt: on
 
 
 def evolve(job: Job | None, event: Event) -> Job:  # noqa: C901 (one case for each event)
@@ -326,7 +312,7 @@ def evolve(job: Job | None, event: Event) -> Job:  # noqa: C901 (one case for ea
                 version=job.version + 1,
                 updated_at=event.at,
                 status=_PROCESSING,
-                lease=Lease(event.claim_id, event.worker, event.at, event.lease_until),
+                claim=JobClaim(event.claim_id, event.at, event.lease_until, event.worker),
                 attempts=event.attempt,
                 run_at=None,
             )
@@ -336,7 +322,7 @@ def evolve(job: Job | None, event: Event) -> Job:  # noqa: C901 (one case for ea
                 version=job.version + 1,
                 updated_at=event.at,
                 status=_COMPLETED,
-                lease=None,
+                claim=None,
                 result=event.result,
                 error=None,
                 finished_at=event.at,
@@ -366,7 +352,7 @@ def evolve(job: Job | None, event: Event) -> Job:  # noqa: C901 (one case for ea
             return job.after(
                 event,
                 status=JobStatus.CANCELLED,
-                lease=None,
+                claim=None,
                 run_at=None,
                 finished_at=event.at,
                 entered=None,
@@ -380,7 +366,7 @@ def _apply_failed(job: Job, event: Job.Failed) -> Job:
     return job.after(
         event,
         status=JobStatus.PENDING,
-        lease=None,
+        claim=None,
         run_at=event.retry_at,
         error=event.error,
         crashes=job.crashes + crashed,
@@ -391,7 +377,7 @@ def _apply_failed(job: Job, event: Job.Failed) -> Job:
 def _return_attempt(job: Job, event: Event, **changes: Any) -> Job:
     """Back to pending without counting the attempt."""
     return job.after(
-        event, status=JobStatus.PENDING, lease=None, attempts=job.attempts - 1, **changes
+        event, status=JobStatus.PENDING, claim=None, attempts=job.attempts - 1, **changes
     )
 
 

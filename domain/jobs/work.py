@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec import Raw, Struct
 
+from daybook.domain.claim import require_claim
 from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.errors import ClaimLostError, LeaseHeldError, NotFoundError, Refusal
 from daybook.domain.event import Event, add_seconds
@@ -126,7 +127,7 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
 
     def _finish(self, work: UnitOfWork, result: JobResult) -> Job:
         job = job_on(work, result.job_id)
-        if result.worker not in (None, job.lease and job.lease.worker):
+        if result.worker not in (None, job.claim and job.claim.worker):
             raise ClaimLostError("job", job.id, result.claim_id)
         if result.outcome is Outcome.DONE:
             event = jobs.complete(
@@ -200,16 +201,16 @@ class ExpireLease(JobCommand, frozen=True, kw_only=True, gc=False):
 
     def decide(self, work: UnitOfWork) -> Job:
         job = job_on(work, self.job_id)
-        lease = jobs.require_claim(job, self.claim_id)
-        is_over = work.now >= lease.until
+        claim = require_claim("job", job, self.claim_id)
+        is_over = work.now >= claim.until
         if self.lease_until is not None:
-            is_over = self.lease_until == lease.until
+            is_over = self.lease_until == claim.until
         if not is_over:
             raise LeaseHeldError(job.id)
         failed = jobs.fail(
             job,
             claim_id=self.claim_id,
-            error=f"the lease of worker {lease.worker} expired",
+            error=f"the lease of worker {claim.worker} expired",
             reason=FailureReason.LEASE_EXPIRED,
             retryable=True,
             rest_seconds=self.backoff.seconds(job.failures + job.crashes + 1, self.jitter),

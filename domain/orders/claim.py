@@ -1,11 +1,9 @@
-"""A claim: the exclusive grant of one order to one bot. Its id is the fencing token: a report with
-an older one is stale."""
+"""The claim of a bot on an order, and how it ends."""
 
-from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from msgspec import Struct
+from daybook.domain.claim import Claim
 
 
 class CompletionMode(StrEnum):
@@ -32,9 +30,6 @@ class CompletedVia(StrEnum):
     REPORT = "report"  # The bot, or an operator on its behalf
 
 
-class OrderClaim(Struct, frozen=True, gc=False):
-    id: UUID
+class OrderClaim(Claim, frozen=True, gc=False):
     bot_id: UUID
-    started_at: datetime
-    due_at: datetime
     mode: CompletionMode

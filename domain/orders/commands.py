@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from daybook.domain.claim import require_claim
 from daybook.domain.command import CommandPriority, Needs, UnitOfWork
 from daybook.domain.errors import (
     BotInUseError,
@@ -192,7 +193,7 @@ class CompleteOrder(Struct, frozen=True, kw_only=True, gc=False):
     def decide(self, work: UnitOfWork) -> Order:
         order = _order(work, self.order_id)
         claim = _require_claim(order, self.claim_id, self.bot_id)
-        if self.if_due and work.now < claim.due_at:
+        if self.if_due and work.now < claim.until:
             raise NotYetDueError(order.id)
         bot = _bot(work, claim.bot_id)
         work.record(BOT, bot.id, bots.complete(bot, now=work.now))
@@ -245,7 +246,7 @@ class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
     def decide(self, work: UnitOfWork) -> Order:
         order = _order(work, self.order_id)
         claim = _require_claim(order, self.claim_id, self.bot_id)
-        is_due = self.is_due or work.now >= claim.due_at
+        is_due = self.is_due or work.now >= claim.until
         if self.reason is ReleaseReason.EXPIRED and not is_due:
             raise NotYetDueError(order.id)
         return _release(work, order, _bot(work, claim.bot_id), self.reason, self.because)
@@ -370,7 +371,7 @@ def _bot(work: UnitOfWork, bot_id: UUID) -> Bot:
 
 def _require_claim(order: Order, claim_id: UUID | None, bot_id: UUID | None) -> OrderClaim:
     """Returns the order's claim if it is the one that the caller means."""
-    claim = orders.require_claim(order, claim_id or _current_claim(order))
+    claim = require_claim("order", order, claim_id or _current_claim(order))
     if bot_id is not None and claim.bot_id != bot_id:
         raise ClaimLostError("order", order.id, claim.id)
     return claim

@@ -11,8 +11,8 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from daybook.domain.claim import require_claim
 from daybook.domain.errors import (
-    ClaimLostError,
     OrderDeletedError,
     OrderNotDeadError,
     OrderNotDeletedError,
@@ -137,7 +137,7 @@ def claim(
 
 def complete(order: Order, *, claim_id: UUID, via: CompletedVia, now: datetime) -> Order.Completed:
     """Only the current claim completes the order: a late callback changes nothing."""
-    require_claim(order, claim_id)
+    require_claim("order", order, claim_id)
     return Order.Completed(at=now, claim_id=claim_id, via=via)
 
 
@@ -145,7 +145,7 @@ def fail(
     order: Order, *, claim_id: UUID, error: str, retryable: bool, now: datetime
 ) -> list[Event]:
     """Back to its position, or to the dead letters if not retryable or out of attempts."""
-    require_claim(order, claim_id)
+    require_claim("order", order, claim_id)
     failed = Order.Failed(at=now, claim_id=claim_id, error=error, retryable=retryable)
     if retryable and order.attempts < order.attempts_max:
         return [failed]
@@ -161,7 +161,7 @@ def release(
     because: str | None = None,
     now: datetime,
 ) -> list[Event]:
-    require_claim(order, claim_id)
+    require_claim("order", order, claim_id)
     released = Order.Released(at=now, claim_id=claim_id, reason=reason, because=because)
     if reason.counts and order.attempts >= order.attempts_max:
         return [released, Order.MovedToDLQ(at=now, reason="attempts exhausted")]
@@ -184,12 +184,6 @@ def restore(order: Order, *, because: str | None = None, now: datetime) -> Order
     if order.deleted_at is None:
         raise OrderNotDeletedError(order.id)
     return Order.Restored(at=now, because=because)
-
-
-def require_claim(order: Order, claim_id: UUID) -> OrderClaim:
-    if order.claim is None or order.claim.id != claim_id:
-        raise ClaimLostError("order", order.id, claim_id)
-    return order.claim
 
 
 def _status_text(order: Order) -> str:
@@ -225,7 +219,7 @@ def evolve(order: Order | None, event: Event) -> Order:
                 version=order.version + 1,
                 updated_at=event.at,
                 status=_PROCESSING,
-                claim=OrderClaim(event.claim_id, event.bot_id, event.at, event.due_at, event.mode),
+                claim=OrderClaim(event.claim_id, event.at, event.due_at, event.bot_id, event.mode),
                 attempts=event.attempt,
             )
         case Order.Completed():

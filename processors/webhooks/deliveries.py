@@ -127,23 +127,23 @@ class Deliveries(Processor):
             )
 
     async def _deliver(self, runtime: Runtime, job: Job, ticket: TicketView | None) -> None:
-        assert job.lease is not None, "a claimed job has a lease"
-        result = JobResult(job_id=job.id, claim_id=job.lease.claim_id, outcome=Outcome.DONE)
+        assert job.claim is not None, "a claimed job has a claim"
+        result = JobResult(job_id=job.id, claim_id=job.claim.id, outcome=Outcome.DONE)
         try:
             assert ticket is not None, f"notification {job.id} has no ticket"
             body = json.encode(await self._message(_notice(job), ticket))
-            await self._webhook.send(job.id, job.lease.started_at, body)
+            await self._webhook.send(job.id, job.claim.started_at, body)
         except DeliveryError as error:
             result = JobResult(
                 job_id=job.id,
-                claim_id=job.lease.claim_id,
+                claim_id=job.claim.id,
                 outcome=Outcome.RETRY if error.retryable else Outcome.FAIL,
                 error=f"The webhook was not accepted: {error}.",
                 rest_seconds=error.retry_after_seconds,
             )
         jitter = random.uniform(0.5, 1)  # noqa: S311 (spreads retries)
         finish = FinishJobs(results=[result], jitter=jitter, backoff=self._backoff)
-        await runtime.send([(finish, runtime.origin(ACTOR, job.lease.claim_id, "finish"))])
+        await runtime.send([(finish, runtime.origin(ACTOR, job.claim.id, "finish"))])
 
     async def _message(self, notice: Notice, view: TicketView) -> WebhookMessage:
         ticket = view.ticket

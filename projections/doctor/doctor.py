@@ -118,8 +118,8 @@ async def _differing(
 
 def _comparable(state: Any) -> Any:
     """Ignores the end of a lease: heartbeats move it without an event."""
-    if isinstance(state, Job) and state.lease is not None:
-        return replace(state, lease=replace(state.lease, until=state.lease.started_at))
+    if isinstance(state, Job) and state.claim is not None:
+        return replace(state, claim=replace(state.claim, until=state.claim.started_at))
     return state
 
 

@@ -201,13 +201,13 @@ def _claimed(order: Order) -> tuple[list[Reason], Next]:
         bot_id=claim.bot_id,
         claim_id=claim.id,
         since=claim.started_at,
-        due_at=claim.due_at,
+        due_at=claim.until,
         completion=claim.mode.value,
     )
     if claim.mode is CompletionMode.TIMER:
-        return [why], Next("It is completed by the server.", claim.due_at)
+        return [why], Next("It is completed by the server.", claim.until)
     left = "the claim is taken from the bot and counted as an attempt"
-    return [why], Next(f"The bot reports; if it does not, {left}.", claim.due_at)
+    return [why], Next(f"The bot reports; if it does not, {left}.", claim.until)
 
 
 async def _pending_order(connection: Connection, order: Order) -> tuple[list[Reason], Next]:
@@ -270,10 +270,10 @@ async def _job(connection: Connection, job: Job, events: list[RecordedEvent]) ->
             dead = _dead(job.error, _last(events, Job.MovedToDLQ), job.attempts)
             return status, [dead], Next("Retry it: POST /api/jobs/{id}/retry.")
         case JobStatus.PROCESSING:
-            lease = job.lease
-            assert lease is not None, "a PROCESSING job has a lease"
-            ((until,),) = await _rows(connection, READ_LEASE, {"id": job.id}) or [(lease.until,)]
-            leased = reasons.LeaseHeld(by=lease.worker, claim_id=lease.claim_id, until=until)
+            claim = job.claim
+            assert claim is not None, "a PROCESSING job has a claim"
+            ((until,),) = await _rows(connection, READ_LEASE, {"id": job.id}) or [(claim.until,)]
+            leased = reasons.LeaseHeld(by=claim.worker, claim_id=claim.id, until=until)
             left = "without a heartbeat until then it is taken away and tried again"
             return status, [leased], Next(f"The worker reports; {left}.", until)
     return status, *await _pending_job(connection, job)

@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Raw
 from psycopg.rows import TupleRow
 
-from daybook.domain.jobs.job import JOB, NULL, Job, JobStatus, Lease, UniqueScope
+from daybook.domain.jobs.job import JOB, NULL, Job, JobClaim, JobStatus, UniqueScope
 from daybook.domain.jobs.work import JobSelector
 from daybook.domain.messages.operation import OPERATION
 from daybook.eventlog.postgres import binary_arrays as arrays
@@ -210,14 +210,14 @@ class LiveJobs(LiveTable[Job]):
         return [
             change.state
             for change in changes
-            if change.state.lease is not None
+            if change.state.claim is not None
             and change.state.partition is None
             and len(change.state.payload) <= CACHED_PAYLOAD_BYTES_MAX
         ]
 
     def claim_id(self, state: Job) -> UUID:
-        assert state.lease is not None, "only leased jobs are cached"
-        return state.lease.claim_id
+        assert state.claim is not None, "only leased jobs are cached"
+        return state.claim.id
 
     def side_row(self, state: Job) -> tuple[str, str]:
         return state.queue, state.type
@@ -234,7 +234,7 @@ class LiveJobs(LiveTable[Job]):
             id_, version, number, queue, type_, priority, Raw(payload), status, attempts,
             attempts_max, lease_seconds, created_at, updated_at, life, failures, crashes,
             interruptions, run_at,
-            None if claim_id is None else Lease(claim_id, worker, started_at, lease_until),
+            None if claim_id is None else JobClaim(claim_id, started_at, lease_until, worker),
             subject, unique_key, _SCOPES[unique_scope], partition, skips, entered, operation_id,
             error, NULL, updated_at if status is _DEAD else None,
         )
@@ -284,11 +284,11 @@ class LiveJobs(LiveTable[Job]):
             "ids": arrays.uuids([job.id for job in states]),
             "versions": arrays.bigints([job.version for job in states]),
             "attempts": arrays.smallints([job.attempts for job in states]),
-            **_lease_columns([job.lease for job in states]),
+            **_claim_columns([job.claim for job in states]),
         }
 
     def update_parameters(self, states: Sequence[Job]) -> Parameters:
-        leases = [job.lease for job in states]
+        claims = [job.claim for job in states]
         return {
             "ids": arrays.uuids([job.id for job in states]),
             "versions": arrays.bigints([job.version for job in states]),
@@ -302,27 +302,27 @@ class LiveJobs(LiveTable[Job]):
             "statuses": arrays.texts([job.status for job in states]),
             "errors": arrays.texts([job.error for job in states]),
             "entered": arrays.bigints([job.entered for job in states]),
-            **_lease_columns(leases),
+            **_claim_columns(claims),
         }
 
 
 def _is_just_claimed(before: Job, after: Job) -> bool:
     is_next = after.version == before.version + 1
-    return is_next and before.lease is None and after.lease is not None
+    return is_next and before.claim is None and after.claim is not None
 
 
 def _is_one(among: JobSelector) -> bool:
     return len(among.queues) == 1 and among.types is not None and len(among.types) == 1
 
 
-def _lease_columns(leases: Sequence[Lease | None]) -> dict[str, Any]:
+def _claim_columns(claims: Sequence[JobClaim | None]) -> dict[str, Any]:
     return {
-        "claims": arrays.uuids([None if lease is None else lease.claim_id for lease in leases]),
-        "workers": arrays.texts([None if lease is None else lease.worker for lease in leases]),
+        "claims": arrays.uuids([None if claim is None else claim.id for claim in claims]),
+        "workers": arrays.texts([None if claim is None else claim.worker for claim in claims]),
         "started": arrays.timestamps(
-            [None if lease is None else lease.started_at for lease in leases]
+            [None if claim is None else claim.started_at for claim in claims]
         ),
-        "until": arrays.timestamps([None if lease is None else lease.until for lease in leases]),
+        "until": arrays.timestamps([None if claim is None else claim.until for claim in claims]),
     }
 
 

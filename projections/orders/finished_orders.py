@@ -96,7 +96,7 @@ def load_finished(row: TupleRow) -> Order:
         attempts_max=row[7],
         kind=_KINDS[row[8]],
         user_id=row[9],
-        completed_under=OrderClaim(row[10], row[11], row[12], row[13], _MODES[row[14]]),
+        completed_under=OrderClaim(row[10], row[12], row[13], row[11], _MODES[row[14]]),
         status=OrderStatus.COMPLETE,
         owner=row[15],
     )
@@ -119,7 +119,7 @@ def _columns(orders: Sequence[Order]) -> dict[str, bytes]:
         "claims": arrays.uuids([claim.id for claim in claims]),
         "bots": arrays.uuids([claim.bot_id for claim in claims]),
         "started": arrays.timestamps([claim.started_at for claim in claims]),
-        "due": arrays.timestamps([claim.due_at for claim in claims]),
+        "due": arrays.timestamps([claim.until for claim in claims]),
         "modes": arrays.texts([claim.mode for claim in claims]),
     }
 

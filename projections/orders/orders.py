@@ -156,7 +156,7 @@ class LiveOrders(LiveTable[Order]):
             "started": arrays.timestamps(
                 [None if claim is None else claim.started_at for claim in claims]
             ),
-            "due": arrays.timestamps([None if claim is None else claim.due_at for claim in claims]),
+            "due": arrays.timestamps([None if claim is None else claim.until for claim in claims]),
             "modes": arrays.texts([None if claim is None else claim.mode for claim in claims]),
         }
 
@@ -165,5 +165,5 @@ def _claim(
     claim_id: UUID | None, bot_id: UUID, started_at: datetime, due_at: datetime, mode: str
 ) -> OrderClaim | None:
     return (
-        None if claim_id is None else OrderClaim(claim_id, bot_id, started_at, due_at, _MODES[mode])
+        None if claim_id is None else OrderClaim(claim_id, started_at, due_at, bot_id, _MODES[mode])
     )

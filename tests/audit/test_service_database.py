@@ -220,9 +220,9 @@ def test_a_lease_extended_by_a_heartbeat_is_valid(database: str) -> None:
         async with open_kitchen(database) as kitchen:
             await Workshop(kitchen).job()
             (held,) = await Workshop(kitchen).claim()
-        assert held.lease is not None
+        assert held.claim is not None
         async with await connect(reader_conninfo(database)) as connection:
-            beat = LeaseExtension(held.id, held.lease.claim_id, lease_seconds=5000)
+            beat = LeaseExtension(held.id, held.claim.id, lease_seconds=5000)
             assert await extend_leases(connection, [beat])
 
     anyio.run(happen)

@@ -95,7 +95,7 @@ async def test_a_jump_ends_no_lease_that_lasts(
     clock.set(seconds)
     await asyncio.sleep(2.5)
     assert failures(database) == 0
-    beats = [LeaseExtension(job.id, job.lease.claim_id, 4) for job in held if job.lease]
+    beats = [LeaseExtension(job.id, job.claim.id, 4) for job in held if job.claim]
     assert len(await service.read(lambda reader: extend_leases(reader, beats))) == 20
     await asyncio.sleep(2.5)
     assert failures(database) == 0
@@ -126,8 +126,8 @@ async def test_three_jumps_make_no_dead_letter_of_a_healthy_job(
     workshop = Workshop(Kitchen(service.committer))
     await workshop.job(attempts_max=3)
     (job,) = await workshop.claim(lease_seconds=4)
-    assert job.lease is not None
-    beat = LeaseExtension(job.id, job.lease.claim_id, 4)
+    assert job.claim is not None
+    beat = LeaseExtension(job.id, job.claim.id, 4)
     for count in (1, 2, 3):
         clock.set(count * HOUR)
         await asyncio.sleep(1.5)

@@ -50,7 +50,7 @@ async def test_a_bot_that_does_not_report_loses_its_claim_within_a_second(databa
     (released,) = events(database, "order.released")
     assert released[2] == "system:recovery"
     assert released[4]["reason"] == "expired"
-    assert 0 <= (released[3] - order.claim.due_at).total_seconds() < 1
+    assert 0 <= (released[3] - order.claim.until).total_seconds() < 1
     assert (after.status, after.attempts, after.number) == (OrderStatus.PENDING, 1, order.number)
     assert_consistent(database)
 

@@ -187,7 +187,7 @@ async def test_the_log_shows_due_time_and_outcome_of_each_claim(database: str) -
     ):
         due, ended, *told = shown[str(claim_of(order))]
         assert order.claim is not None
-        assert (due, told) == (order.claim.due_at, how)
+        assert (due, told) == (order.claim.until, how)
         assert (ended >= due) == (order is not reported)
 
 

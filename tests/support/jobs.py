@@ -71,7 +71,7 @@ class Workshop:
     def result(
         job: Job, outcome: Outcome = Outcome.DONE, claim_id: UUID | None = None, **fields: Any
     ) -> JobResult:
-        claim_id = claim_id or (job.lease.claim_id if job.lease else None)
+        claim_id = claim_id or (job.claim.id if job.claim else None)
         assert claim_id is not None
         return JobResult(job_id=job.id, claim_id=claim_id, outcome=outcome, **fields)
 

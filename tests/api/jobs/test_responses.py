@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from daybook.api.jobs.responses import JobJSON, brief_jobs, job_dict, job_json
 from daybook.client.jobs import ClaimedJob
-from daybook.domain.jobs.job import Job, JobStatus, Lease, UniqueScope
+from daybook.domain.jobs.job import Job, JobClaim, JobStatus, UniqueScope
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 JOB = Job(
@@ -33,7 +33,9 @@ JOB = Job(
     crashes=10,
     interruptions=11,
     run_at=NOON + timedelta(seconds=2),
-    lease=Lease(UUID(int=2), "worker-1", NOON + timedelta(seconds=3), NOON + timedelta(seconds=4)),
+    claim=JobClaim(
+        UUID(int=2), NOON + timedelta(seconds=3), NOON + timedelta(seconds=4), "worker-1"
+    ),
     subject="booking-1",
     unique_key="k",
     unique_scope=UniqueScope.FOREVER,
@@ -99,7 +101,7 @@ USUAL = Job(
     lease_seconds=90.0,
     created_at=NOON,
     updated_at=NOON,
-    lease=JOB.lease,
+    claim=JOB.claim,
 )
 
 

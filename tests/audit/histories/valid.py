@@ -221,8 +221,8 @@ class Author:
         return jobs
 
     async def finish(self, job: Job, outcome: Outcome, **fields: Any) -> Job:
-        assert job.lease is not None
-        result = JobResult(job_id=job.id, claim_id=job.lease.claim_id, outcome=outcome, **fields)
+        assert job.claim is not None
+        result = JobResult(job_id=job.id, claim_id=job.claim.id, outcome=outcome, **fields)
         (settled,) = await self.do(FinishJobs(results=[result], jitter=0))
         assert isinstance(settled.answer, Job), settled.answer
         return settled.answer
@@ -266,9 +266,9 @@ class Author:
         (job,) = await self.take()
         await self.finish(job, Outcome.SNOOZE, until=run_at)
         (job,) = await self.take()
-        assert job.lease is not None
+        assert job.claim is not None
         await asyncio.sleep(2 * SOON_SECONDS)
-        await self.do(ExpireLease(job_id=job.id, claim_id=job.lease.claim_id, jitter=0), LEASES)
+        await self.do(ExpireLease(job_id=job.id, claim_id=job.claim.id, jitter=0), LEASES)
         (job,) = await self.take()
         await self.finish(job, Outcome.DONE)
 

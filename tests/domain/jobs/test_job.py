@@ -57,10 +57,10 @@ def claimed(job: Job, claim_id: UUID = FIRST) -> Job:
 
 
 def failed(job: Job, reason: FailureReason = FailureReason.ERROR, *, retryable: bool = True) -> Job:
-    assert job.lease is not None
+    assert job.claim is not None
     events = fail(
         job,
-        claim_id=job.lease.claim_id,
+        claim_id=job.claim.id,
         error="boom",
         reason=reason,
         retryable=retryable,
@@ -74,14 +74,14 @@ def test_an_attempt_is_counted_when_a_worker_takes_the_job() -> None:
     # S4-18
     job = claimed(make_job())
     assert (job.status, job.attempts) == (JobStatus.PROCESSING, 1)
-    assert job.lease is not None
-    assert job.lease.until == NOON + timedelta(seconds=90)
+    assert job.claim is not None
+    assert job.claim.until == NOON + timedelta(seconds=90)
 
 
 def test_a_completed_job_is_over_with_its_result() -> None:
     job = claimed(make_job())
     done = after(job, complete(job, claim_id=FIRST, result=Raw(b"7"), now=NOON))
-    assert (done.status, bytes(done.result), done.lease) == (JobStatus.COMPLETED, b"7", None)
+    assert (done.status, bytes(done.result), done.claim) == (JobStatus.COMPLETED, b"7", None)
     assert JOB.finished(done)
 
 
@@ -177,7 +177,7 @@ def test_all_attempts_of_one_life_share_the_effect_key() -> None:
 def test_a_claimed_job_can_be_cancelled() -> None:
     job = claimed(make_job())
     cancelled = after(job, cancel(job, now=NOON))
-    assert (cancelled.status, cancelled.lease) == (JobStatus.CANCELLED, None)
+    assert (cancelled.status, cancelled.claim) == (JobStatus.CANCELLED, None)
     with pytest.raises(ClaimLostError):
         complete(cancelled, claim_id=FIRST, result=NULL, now=NOON)
     with pytest.raises(JobOverError):

@@ -29,9 +29,9 @@ def work_with(job: Job) -> PlainDesk:
 
 def extended(job: Job, seconds: float) -> Job:
     """The job after a heartbeat, which is not an event."""
-    assert job.lease is not None
-    until = job.lease.until + timedelta(seconds=seconds)
-    return replace(job, lease=replace(job.lease, until=until))
+    assert job.claim is not None
+    until = job.claim.until + timedelta(seconds=seconds)
+    return replace(job, claim=replace(job.claim, until=until))
 
 
 def expiry(job: Job, claim_id: UUID = FIRST, **fields: object) -> ExpireLease:
@@ -40,12 +40,12 @@ def expiry(job: Job, claim_id: UUID = FIRST, **fields: object) -> ExpireLease:
 
 def test_a_lease_that_was_extended_after_it_was_read_does_not_expire() -> None:  # S1-04
     looked_at = claimed(make_job())
-    assert looked_at.lease is not None
+    assert looked_at.claim is not None
     work = work_with(extended(looked_at, 30))
-    work.now = looked_at.lease.until + timedelta(seconds=1)
+    work.now = looked_at.claim.until + timedelta(seconds=1)
     for command in (
         expiry(looked_at),
-        expiry(looked_at, lease_until=looked_at.lease.until, lease_seconds=30),
+        expiry(looked_at, lease_until=looked_at.claim.until, lease_seconds=30),
     ):
         with pytest.raises(LeaseHeldError):
             command.decide(work)
@@ -54,18 +54,18 @@ def test_a_lease_that_was_extended_after_it_was_read_does_not_expire() -> None: 
 
 def test_a_lease_that_was_measured_expires_whatever_the_clock_says() -> None:  # I-44
     job = claimed(make_job())
-    assert job.lease is not None
+    assert job.claim is not None
     work = work_with(job)
     work.now = NOON - timedelta(days=1)
-    ended = expiry(job, lease_until=job.lease.until, lease_seconds=30).decide(work)
+    ended = expiry(job, lease_until=job.claim.until, lease_seconds=30).decide(work)
     assert (ended.status, ended.crashes) == (JobStatus.PENDING, 1)
 
 
 def test_a_claim_that_was_lost_before_its_lease_expired_is_left_alone() -> None:
     job = claimed(make_job(), SECOND)
-    assert job.lease is not None
+    assert job.claim is not None
     with pytest.raises(ClaimLostError):
-        expiry(job, FIRST, lease_until=job.lease.until).decide(work_with(job))
+        expiry(job, FIRST, lease_until=job.claim.until).decide(work_with(job))
 
 
 @pytest.mark.parametrize("crashes", [0, 1, 2])
@@ -74,9 +74,9 @@ def test_the_backoff_after_an_expiry_grows_with_failures_and_crashes(crashes: in
     for _ in range(crashes):
         job = failed(claimed(job), FailureReason.LEASE_EXPIRED)
     job = claimed(failed(claimed(job)))
-    assert job.lease is not None
+    assert job.claim is not None
     work = work_with(job)
-    ended = expiry(job, lease_until=job.lease.until).decide(work)
+    ended = expiry(job, lease_until=job.claim.until).decide(work)
     assert ended.run_at is not None
     rested = (ended.run_at - work.now).total_seconds()
     assert rested == BACKOFF.seconds(crashes + 2, 1) == 0.2 * 2 ** (crashes + 1)

@@ -7,6 +7,7 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from daybook.domain import errors
+from daybook.domain.claim import require_claim
 from daybook.domain.errors import (
     ClaimLostError,
     OrderDeletedError,
@@ -28,7 +29,6 @@ from daybook.domain.orders.order import (
     fail,
     release,
     requeue,
-    require_claim,
     restore,
 )
 
@@ -82,7 +82,7 @@ def failed(order: Order, *, retryable: bool = True) -> Order:
 def test_a_claim_is_due_when_its_seconds_have_passed() -> None:
     order = claimed(make_order())
     assert order.claim is not None
-    assert order.claim.due_at - order.claim.started_at == timedelta(seconds=10)
+    assert order.claim.until - order.claim.started_at == timedelta(seconds=10)
 
 
 def test_a_claimed_order_cannot_be_claimed() -> None:
@@ -119,7 +119,7 @@ def test_a_complete_order_names_the_claim_that_completed_it_and_has_none() -> No
     for one in (cooked, deleted, back):
         assert (one.claim, one.completed_under) == (None, order.claim)
         with pytest.raises(ClaimLostError):
-            require_claim(one, FIRST)
+            require_claim("order", one, FIRST)
 
 
 def test_a_failing_order_is_retried_up_to_its_limit_and_then_dead() -> None:

@@ -49,9 +49,9 @@ def topics(conninfo: str, job: Job) -> list[str]:
 
 
 async def claim_expires(workshop: Workshop, job: Job) -> None:
-    assert job.lease is not None
+    assert job.claim is not None
     await asyncio.sleep(0.02)
-    await workshop.submit(ExpireLease(job_id=job.id, claim_id=job.lease.claim_id, jitter=0))
+    await workshop.submit(ExpireLease(job_id=job.id, claim_id=job.claim.id, jitter=0))
 
 
 async def test_jobs_claimed_by_this_process_are_completed_without_reading_their_rows(
@@ -211,9 +211,9 @@ async def test_a_refusal_from_cached_rows_is_verified(database: str) -> None:
     async with open_workshop(database) as workshop:
         first, second = await workshop.jobs(2)
         claimed, other = await workshop.claim(2)
-        assert other.lease is not None
+        assert other.claim is not None
         with pytest.raises(ClaimLostError):
-            await workshop.finish(claimed, claim_id=other.lease.claim_id)
+            await workshop.finish(claimed, claim_id=other.claim.id)
         await workshop.finish(claimed)
         with pytest.raises(ClaimLostError):
             await workshop.finish(claimed)

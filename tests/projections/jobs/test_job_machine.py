@@ -205,7 +205,7 @@ class WorkshopMachine(RuleBasedStateMachine):
             selector=selector, worker="w", limit=limit, claim_id=uuid7(), lease_seconds=0
         )
         taken: list[Job] = self.attempt(command)
-        return multiple(*((job.id, job.lease.claim_id) for job in taken if job.lease))
+        return multiple(*((job.id, job.claim.id) for job in taken if job.claim))
 
     @rule(
         claim=claims,
@@ -287,7 +287,7 @@ def _essence(answer: Any) -> Any:
                 job.number,
                 job.status,
                 counts,
-                job.lease and job.lease.claim_id,
+                job.claim and job.claim.id,
             )
         case Refusal():
             return type(answer)

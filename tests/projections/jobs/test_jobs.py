@@ -31,11 +31,11 @@ def test_every_column_becomes_the_field_of_its_name() -> None:
     known = {"payload": b"{}", "status": "PENDING", "unique_scope": "forever"}
     columns = [name.strip() for name in COLUMNS.split(",")]
     job = LiveJobs().load(tuple(known.get(name, name) for name in columns))
-    assert job.lease is not None
-    lease = {"claim_id": "claim_id", "worker": "worker", "started_at": "started_at",
+    assert job.claim is not None
+    claim = {"claim_id": "id", "worker": "worker", "started_at": "started_at",
              "lease_until": "until"}  # fmt: skip
     for name in columns:
-        found = getattr(job.lease, lease[name]) if name in lease else getattr(job, name)
+        found = getattr(job.claim, claim[name]) if name in claim else getattr(job, name)
         assert found == (Raw(b"{}") if name == "payload" else known.get(name, name)), name
 
 

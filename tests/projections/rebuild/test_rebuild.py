@@ -174,14 +174,14 @@ async def test_a_heartbeat_is_no_difference_and_its_lease_outlives_a_rebuild(
     async with open_workshop(own_database) as workshop:
         await workshop.jobs(2)
         beating, still = await workshop.claim(2, lease_seconds=30)
-        assert beating.lease is not None
-        assert still.lease is not None
+        assert beating.claim is not None
+        assert still.claim is not None
         async with await connect(owner_conninfo(own_database)) as connection:
-            beat = LeaseExtension(beating.id, beating.lease.claim_id, lease_seconds=1000)
+            beat = LeaseExtension(beating.id, beating.claim.id, lease_seconds=1000)
             ((extended),) = await extend_leases(connection, [beat])
         await make_anew(own_database)
         leases = dict(rows(own_database, "SELECT id, lease_until FROM jobs"))
-        assert leases == {beating.id: extended.until, still.id: still.lease.until}
+        assert leases == {beating.id: extended.until, still.id: still.claim.until}
         await workshop.finish(beating)
     assert wrong(await verify(own_database)) == []
 
