@@ -6,7 +6,7 @@ from datetime import datetime
 from msgspec import Struct, json
 from psycopg.rows import TupleRow
 
-from daybook.domain.jobs.template import JobTemplate
+from daybook.domain.jobs.create import JobTemplate
 from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule
 from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
