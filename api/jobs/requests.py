@@ -22,6 +22,7 @@ from daybook.domain.values import (
 FOLLOW_UPS_MAX = 20
 
 
+# The name is that of the schema in the OpenAPI description.
 class NewJobBody(JobRequest, frozen=True):
     pass
 

@@ -37,9 +37,10 @@ _FOLLOW_UPS = UUID("5d9e1b7a-3c44-5f0a-b6c8-91e2f7a0d356")
 class JobOptions(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Options of a new job, with their defaults as class attributes.
 
-    A way in declares the options that it offers as fields, and keeps the defaults of the others. A
-    new option of all ways in is a field here, with a default: it is omitted from stored JSON where
-    it has that default, so events and rows of older versions keep their form.
+    Each way in declares the options that it offers as fields and keeps the other defaults. An
+    option that is added to all ways in is a field here and in `BoundedOptions`, with a default.
+    Stored JSON omits it where it has the default, so events and rows of older versions keep their
+    form.
     """
 
     payload = NULL
@@ -52,10 +53,10 @@ class JobOptions(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True
     on_dead = OnDead.RETURN
 
 
-O = TypeVar("O", bound=JobOptions)  # noqa: E741 (as `A` and `B` elsewhere)
+Options = TypeVar("Options", bound=JobOptions)
 
 
-def copy_options(kind: type[O], options: JobOptions, **own: Any) -> O:
+def copy_options(kind: type[Options], options: JobOptions, **own: Any) -> Options:
     """The options as another struct, which has fields of its own."""
     for name in kind.__struct_fields__:
         if name not in own:

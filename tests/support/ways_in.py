@@ -86,6 +86,8 @@ JOB_ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
     "priority": ANY_NUMBER,
     "subject": ANY_TEXT,
     "unique_key": ANY_TEXT,
+    "unique_scope": st.sampled_from(["forever", "unfinished", "sometimes", 7]),
+    "on_dead": st.sampled_from(["return", "restart", "bury", 7]),
     "attempts_max": ANY_NUMBER,
     "lease_seconds": ANY_NUMBER,
     "run_at": st.sampled_from(MOMENTS),
