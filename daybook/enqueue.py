@@ -3,6 +3,8 @@
 Call it shortly before the commit: until then, followers of the log wait for its events.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
@@ -18,10 +20,8 @@ from daybook.errors import BadValue, EnqueueFailed
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
 
-    from daybook.domain.errors import BadValueError
     from daybook.domain.jobs.create import NewJob
     from daybook.eventlog.origin import Origin
-    from daybook.projections.transactional_enqueue import EnqueueError
 
 ACTOR = "enqueue"
 
@@ -42,11 +42,9 @@ def enqueue(
     job. The log stores the actor with the prefix `enqueue:`, which no API key's actor has."""
     from daybook.projections import transactional_enqueue as service
 
-    new, origin = [_new_job({**options, "queue": queue, "type": type}, payload)], _origin(actor)
-    try:
-        (one,) = service.enqueue(connection, new, origin)
-    except service.EnqueueError as error:
-        raise _failed(error) from error
+    with _errors_for_callers():
+        new = _new_job({**options, "queue": queue, "type": type}, payload)
+        (one,) = service.enqueue(connection, [new], _origin(actor))
     return one.job.id
 
 
@@ -62,11 +60,9 @@ async def enqueue_async(
     """As `enqueue`, on an async connection."""
     from daybook.projections import transactional_enqueue as service
 
-    new, origin = [_new_job({**options, "queue": queue, "type": type}, payload)], _origin(actor)
-    try:
-        (one,) = await service.enqueue_async(connection, new, origin)
-    except service.EnqueueError as error:
-        raise _failed(error) from error
+    with _errors_for_callers():
+        new = _new_job({**options, "queue": queue, "type": type}, payload)
+        (one,) = await service.enqueue_async(connection, [new], _origin(actor))
     return one.job.id
 
 
@@ -76,32 +72,30 @@ def _new_job(options: dict[str, Any], payload: Any) -> "NewJob":
     from daybook.domain.values import checked
 
     content = Raw(encoded(payload, "The payload"))
-    try:
-        for name in options.keys() - {*DirectJobRequest.__struct_fields__}:
-            raise BadValueError(f"Object contains unknown field `{name}`")
-        # As attributes, because the members of a mapping would have the names of JSON.
-        values = SimpleNamespace(**given(options), payload=content)
-        request: DirectJobRequest = checked(values, DirectJobRequest)
-    except BadValueError as error:
-        raise _bad(error) from error
+    if unknown := options.keys() - {*DirectJobRequest.__struct_fields__}:
+        raise BadValueError(f"Object contains unknown field `{min(unknown)}`")
+    # As attributes, because the members of a mapping would have the names of JSON.
+    values = SimpleNamespace(**given(options), payload=content)
+    request: DirectJobRequest = checked(values, DirectJobRequest)
     return request.new_job(uuid7())
 
 
 def _origin(actor: str) -> "Origin":
-    from daybook.domain.errors import BadValueError
     from daybook.domain.values import ActorName, checked
     from daybook.eventlog.origin import Origin
 
-    try:
-        name: str = checked(actor, ActorName)
-    except BadValueError as error:
-        raise _bad(error) from error
+    name: str = checked(actor, ActorName)
     return Origin(command_id=uuid7(), actor=ACTOR if name == ACTOR else f"{ACTOR}:{name}")
 
 
-def _bad(error: "BadValueError") -> BadValue:
-    return BadValue(f"The job is invalid: {error}", code=error.code)
+@contextmanager
+def _errors_for_callers() -> Iterator[None]:
+    from daybook.domain.errors import BadValueError
+    from daybook.projections.transactional_enqueue import EnqueueError
 
-
-def _failed(error: "EnqueueError") -> EnqueueFailed:
-    return EnqueueFailed(str(error), code=error.code)
+    try:
+        yield
+    except BadValueError as error:
+        raise BadValue(f"The job is invalid: {error}", code=error.code) from error
+    except EnqueueError as error:
+        raise EnqueueFailed(str(error), code=error.code) from error

@@ -24,10 +24,6 @@ from daybook.domain.values import (
 )
 
 JOB_NUMBERS = "job_numbers"
-PRIORITY_USUAL = 5
-ATTEMPTS_MAX = 3
-LEASE_SECONDS = 90.0
-
 RESTARTED_BECAUSE = "enqueued again under its unique key, with onDead: restart"
 
 _UNIQUE_KEYS = UUID("b1c7d2f4-7f0e-5a3c-8e0b-25f1c9a4d7e2")
@@ -44,9 +40,9 @@ class JobOptions(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True
     """
 
     payload = NULL
-    priority = PRIORITY_USUAL
-    attempts_max = ATTEMPTS_MAX
-    lease_seconds = LEASE_SECONDS
+    priority = 5
+    attempts_max = 3
+    lease_seconds = 90.0
     run_at = cast("datetime | None", None)
     subject = cast("str | None", None)
     unique_scope = UniqueScope.FOREVER
@@ -72,9 +68,9 @@ class BoundedOptions(
 
     # A factory, because a default would be omitted from the fingerprint of an idempotent request.
     payload: Raw = field(default_factory=lambda: NULL)
-    priority: Priority = PRIORITY_USUAL
-    attempts_max: Attempts = ATTEMPTS_MAX
-    lease_seconds: LeaseSeconds = LEASE_SECONDS
+    priority: Priority = JobOptions.priority
+    attempts_max: Attempts = JobOptions.attempts_max
+    lease_seconds: LeaseSeconds = JobOptions.lease_seconds
 
     def __post_init__(self) -> None:
         check_instant(self.run_at)

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 
 from daybook.domain.command import CommandPriority, Needs, UnitOfWork
 from daybook.domain.errors import LaneFullError, NotFoundError
-from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob, create_job, skips_dead
+from daybook.domain.jobs.create import (
+    CreatedJob,
+    CreateJobs,
+    NewJob,
+    copy_options,
+    create_job,
+    skips_dead,
+)
 from daybook.domain.jobs.job import Backoff
 from daybook.domain.jobs.lane import lane_id
 from daybook.domain.jobs.queue import QUEUE, queue_id
@@ -96,7 +103,7 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
             operation_id=self.operation_id,
             number=work.next_number(OPERATION_NUMBERS),
             kind=OperationKind.PUSH,
-            items=tuple([Message.of(one) for one in self.new]),
+            items=tuple([_message(one) for one in self.new]),
             attempts_max=self.attempts_max,
         )
         operation = work.record(OPERATION, self.operation_id, created)
@@ -196,3 +203,14 @@ def _operation(work: UnitOfWork, operation_id: UUID) -> Operation:
     if operation is None:
         raise NotFoundError("operation", operation_id)
     return operation
+
+
+def _message(new: NewJob) -> Message:
+    return copy_options(
+        Message,
+        new.options,
+        job_id=new.job_id,
+        partition=new.partition,
+        unique_key=new.unique_key,
+        is_fresh=new.is_fresh,
+    )

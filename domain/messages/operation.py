@@ -6,14 +6,14 @@ creates later precede all messages that arrived after it.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import ClassVar
 from uuid import UUID
 
 from msgspec import Raw, field
 
 from daybook.domain.errors import OperationNotFailedError, OperationOverError
 from daybook.domain.event import Decider, Event, State, add_seconds, events_of
-from daybook.domain.jobs.create import JobOptions, NewJob, copy_options
+from daybook.domain.jobs.create import JobOptions, NewJob
 from daybook.domain.jobs.job import Backoff, OnDead
 from daybook.domain.jobs.lane import lane_id
 from daybook.domain.messages.message import MESSAGE_TYPE
@@ -51,27 +51,14 @@ class Message(JobOptions, frozen=True, kw_only=True, gc=False):
     # A factory, because a default would be omitted from stored events and rows.
     on_dead: OnDead = field(default_factory=lambda: OnDead.RETURN)
 
-    @classmethod
-    def of(cls, new: NewJob) -> Self:
-        return copy_options(
-            cls,
-            new.options,
-            job_id=new.job_id,
-            queue=new.queue,
-            partition=new.partition,
-            unique_key=new.unique_key,
-            is_fresh=new.is_fresh,
-        )
-
     def new_job(self, operation_id: UUID | None = None) -> NewJob:
-        partition, key = self.partition, self.unique_key
         return NewJob(
             self.job_id,
             self.queue,
             MESSAGE_TYPE,
             self,
-            partition,
-            key,
+            self.partition,
+            self.unique_key,
             self.is_fresh,
             operation_id,
         )

@@ -12,10 +12,7 @@ from msgspec import Raw, Struct, json
 from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.event import Event
 from daybook.domain.jobs.create import (
-    ATTEMPTS_MAX,
     JOB_NUMBERS,
-    LEASE_SECONDS,
-    PRIORITY_USUAL,
     CreateJobs,
     JobOptions,
     JobTemplate,
@@ -40,9 +37,9 @@ class RecordJob(JobOptions, frozen=True, kw_only=True, gc=False, forbid_unknown_
 
     queue: Name
     type: Name
-    priority: Priority = PRIORITY_USUAL
-    attempts_max: Attempts = ATTEMPTS_MAX
-    lease_seconds: LeaseSeconds = LEASE_SECONDS
+    priority: Priority = JobOptions.priority
+    attempts_max: Attempts = JobOptions.attempts_max
+    lease_seconds: LeaseSeconds = JobOptions.lease_seconds
 
     def new_job(self, record: UpstreamRecord, change: str) -> NewJob:
         changed = ChangedRecord(

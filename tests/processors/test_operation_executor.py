@@ -9,7 +9,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.runtime.load_shedding import Thresholds
 from daybook.api.runtime.service import Service
-from daybook.domain.messages.operation import Message
+from daybook.domain.messages.commands import _message
 from daybook.processors import leader, operation_executor
 from daybook.processors.operation_executor import Operations
 from daybook.projections.messages.operations import DueOperation
@@ -118,7 +118,7 @@ async def test_positions_tell_how_many_were_accepted_in_the_same_moment(database
 def test_operations_stand_in_one_line_if_they_share_a_lane() -> None:
     def due(*partitions: str) -> DueOperation:
         items = [message("mail", partition) for partition in partitions]
-        return DueOperation(uuid7(), tuple([Message.of(one) for one in items]))
+        return DueOperation(uuid7(), tuple([_message(one) for one in items]))
 
     one, two, three, four, five = due("a"), due("b"), due("c"), due("b", "a"), due("a")
     found = operation_executor.chains([one, two, three, four, five])
