@@ -20,7 +20,7 @@ from bench.harness.rounds import Contender, Result, Round, console, measure, rat
 from bench.harness.scratch_database import describe_server, scratch_database, tidy
 from bench.workloads.order_lifecycle import Submit, committer, origin, run
 from bench.write import DatabaseChoice
-from daybook.domain.jobs.create import CreateJobs, NewJob
+from daybook.domain.jobs.create import CreateJobs, JobRequest
 from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.work import ClaimJobs, FinishJobs, JobSelector, Outcome
 from daybook.domain.jobs.work import JobResult as Report
@@ -93,7 +93,7 @@ async def _life_cycles(conninfo: str, partitions: Sequence[str | None], seconds:
 
 async def _create(submit: Submit, partitions: Sequence[str | None]) -> None:
     new = [
-        NewJob(job_id=uuid7(), queue=QUEUE, type="bench", partition=partition)
+        JobRequest(queue=QUEUE, type="bench", partition=partition).new_job(uuid7())
         for partition in partitions
     ]
     await submit(CreateJobs(new), origin())

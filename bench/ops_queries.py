@@ -21,7 +21,7 @@ from bench.write import DatabaseChoice
 from daybook.api.keys.access import OPEN
 from daybook.api.runtime.background.task import RequestedTask
 from daybook.api.runtime.service import Service
-from daybook.domain.jobs.create import CreateJobs, NewJob
+from daybook.domain.jobs.create import CreateJobs, JobRequest
 from daybook.domain.jobs.job import JobStatus
 from daybook.domain.jobs.manage import CancelJob, CancelJobs
 from daybook.eventlog.origin import Origin
@@ -101,7 +101,8 @@ def _origin() -> Origin:
 
 
 def _new_jobs(count: int) -> CreateJobs:
-    return CreateJobs([NewJob(job_id=uuid7(), queue="mail", type="send") for _ in range(count)])
+    request = JobRequest(queue="mail", type="send")
+    return CreateJobs([request.new_job(uuid7()) for _ in range(count)])
 
 
 def _cancel(database: str, name: str, seconds: float) -> Round:

@@ -3,41 +3,27 @@
 Call it shortly before the commit: until then, followers of the log wait for its events.
 """
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
 from msgspec import Raw
 from uuid_utils.compat import uuid7
 
-from daybook.client.request import encoded
+from daybook.client.jobs import EnqueueOptions
+from daybook.client.request import encoded, given
 from daybook.errors import BadValue, EnqueueFailed
 
 # Modules of the service are imported on use, because HTTP clients do not need them.
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
 
-    from daybook.domain.errors import BadValueError
     from daybook.domain.jobs.create import NewJob
     from daybook.eventlog.origin import Origin
-    from daybook.projections.transactional_enqueue import EnqueueError
 
 ACTOR = "enqueue"
-
-
-class JobFields(TypedDict, total=False):
-    """Optional fields of a job, as in the HTTP API."""
-
-    payload: Any
-    priority: int
-    subject: str
-    unique_key: str
-    unique_scope: str
-    on_dead: str
-    attempts_max: int
-    lease_seconds: float
-    run_at: datetime
-    partition: str
 
 
 def enqueue(
@@ -45,8 +31,9 @@ def enqueue(
     *,
     queue: str,
     type: str,
+    payload: Any = None,
     actor: str = ACTOR,
-    **fields: Unpack[JobFields],
+    **options: Unpack[EnqueueOptions],
 ) -> UUID:
     """Returns the id of the job, or of the existing job with the same unique key. If that one is
     dead, `on_dead="restart"` restarts it.
@@ -55,11 +42,9 @@ def enqueue(
     job. The log stores the actor with the prefix `enqueue:`, which no API key's actor has."""
     from daybook.projections import transactional_enqueue as service
 
-    new, origin = [_new_job(queue, type, fields)], _origin(actor)
-    try:
-        (one,) = service.enqueue(connection, new, origin)
-    except service.EnqueueError as error:
-        raise _failed(error) from error
+    with _errors_for_callers():
+        new = _new_job({**options, "queue": queue, "type": type}, payload)
+        (one,) = service.enqueue(connection, [new], _origin(actor))
     return one.job.id
 
 
@@ -68,49 +53,49 @@ async def enqueue_async(
     *,
     queue: str,
     type: str,
+    payload: Any = None,
     actor: str = ACTOR,
-    **fields: Unpack[JobFields],
+    **options: Unpack[EnqueueOptions],
 ) -> UUID:
     """As `enqueue`, on an async connection."""
     from daybook.projections import transactional_enqueue as service
 
-    new, origin = [_new_job(queue, type, fields)], _origin(actor)
-    try:
-        (one,) = await service.enqueue_async(connection, new, origin)
-    except service.EnqueueError as error:
-        raise _failed(error) from error
+    with _errors_for_callers():
+        new = _new_job({**options, "queue": queue, "type": type}, payload)
+        (one,) = await service.enqueue_async(connection, [new], _origin(actor))
     return one.job.id
 
 
-def _new_job(queue: str, type_: str, fields: JobFields) -> "NewJob":
+def _new_job(options: dict[str, Any], payload: Any) -> "NewJob":
     from daybook.domain.errors import BadValueError
-    from daybook.domain.jobs.create import JobValues
+    from daybook.domain.jobs.create import DirectJobRequest
     from daybook.domain.values import checked
 
-    given: dict[str, Any] = {**fields, "queue": queue, "type": type_}
-    given["payload"] = Raw(encoded(given.get("payload"), "The payload"))
-    try:
-        values: JobValues = checked(given, JobValues)
-    except BadValueError as error:
-        raise _bad(error) from error
-    return values.new_job(uuid7())
+    content = Raw(encoded(payload, "The payload"))
+    if unknown := options.keys() - {*DirectJobRequest.__struct_fields__}:
+        raise BadValueError(f"Object contains unknown field `{min(unknown)}`")
+    # As attributes, because the members of a mapping would have the names of JSON.
+    values = SimpleNamespace(**given(options), payload=content)
+    request: DirectJobRequest = checked(values, DirectJobRequest)
+    return request.new_job(uuid7())
 
 
 def _origin(actor: str) -> "Origin":
-    from daybook.domain.errors import BadValueError
     from daybook.domain.values import ActorName, checked
     from daybook.eventlog.origin import Origin
 
-    try:
-        name: str = checked(actor, ActorName)
-    except BadValueError as error:
-        raise _bad(error) from error
+    name: str = checked(actor, ActorName)
     return Origin(command_id=uuid7(), actor=ACTOR if name == ACTOR else f"{ACTOR}:{name}")
 
 
-def _bad(error: "BadValueError") -> BadValue:
-    return BadValue(f"The job is invalid: {error}", code=error.code)
+@contextmanager
+def _errors_for_callers() -> Iterator[None]:
+    from daybook.domain.errors import BadValueError
+    from daybook.projections.transactional_enqueue import EnqueueError
 
-
-def _failed(error: "EnqueueError") -> EnqueueFailed:
-    return EnqueueFailed(str(error), code=error.code)
+    try:
+        yield
+    except BadValueError as error:
+        raise BadValue(f"The job is invalid: {error}", code=error.code) from error
+    except EnqueueError as error:
+        raise EnqueueFailed(str(error), code=error.code) from error

@@ -116,7 +116,7 @@ def check_payload(payload: Raw) -> None:
 def checked(value: Any, kind: Any) -> Any:
     """Converts the value to the type; raises BadValueError if it is out of bounds."""
     try:
-        return convert(value, kind)
+        return convert(value, kind, from_attributes=True)
     except ValidationError as error:
         raise BadValueError(str(error).removesuffix(".")) from None
 

@@ -25,7 +25,6 @@ from daybook.api.http.problems import problem_of, reason_of
 from daybook.api.http.request_reader import unprocessable
 from daybook.api.jobs.requests import (
     ClaimBody,
-    FollowUp,
     JobCompletion,
     JobFailure,
     JobResultBody,
@@ -42,7 +41,7 @@ from daybook.api.settings.limits import BATCH_BODY_BYTES_MAX
 from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.errors import Refusal
 from daybook.domain.ids import id_of, key_of
-from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob, unique_id
+from daybook.domain.jobs.create import CreatedJob, CreateJobs, FollowUp, NewJob
 from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.jobs.manage import CancelJob, RetryJob
 from daybook.domain.jobs.work import FinishJob, FinishJobs, JobOutcome, JobResult, Outcome
@@ -115,9 +114,11 @@ def create(body: NewJobs, context: RequestContext) -> Enqueue:
     """Create a job, or up to 1,000 as {jobs: […]}, all or none."""
     for queue in {job.queue for job in body.jobs}:
         context.caller.must_reach(queue)
+    for job in body.jobs:
+        check_payload_size(job.payload)
     first = key_of(uuid7())
     # Consecutive ids keep the jobs of a batch in order, and take half the time of random ones.
-    new = [_new_job(job, id_of(first + index)) for index, job in enumerate(body.jobs)]
+    new = [job.new_job(id_of(first + index)) for index, job in enumerate(body.jobs)]
     return Enqueue(CreateJobs(new), body.answer)
 
 
@@ -244,44 +245,13 @@ def job_outcome_json(outcome: JobOutcome) -> JobResultJSON:
     return {"id": outcome.job_id, "code": code, "error": sentence}
 
 
-def _new_job(body: NewJobBody, job_id: UUID) -> NewJob:
-    key = body.unique_key
-    return NewJob(
-        job_id=job_id if key is None else unique_id(body.queue, body.type, key),
-        queue=body.queue,
-        type=body.type,
-        payload=check_payload_size(body.payload),
-        priority=body.priority,
-        attempts_max=body.attempts_max,
-        lease_seconds=body.lease_seconds,
-        run_at=body.run_at,
-        subject=body.subject,
-        unique_key=key,
-        unique_scope=None if key is None else body.unique_scope,
-        on_dead=body.on_dead,
-        partition=body.partition,
-    )
-
-
-def _follow_ups(bodies: Sequence[FollowUp], caller: Caller) -> tuple[NewJob, ...]:
+def _follow_ups(bodies: tuple[FollowUp, ...], caller: Caller) -> tuple[FollowUp, ...]:
     for body in bodies:
         if body.queue is not None:
             caller.must_reach(body.queue)
-    return tuple(
-        NewJob(
-            job_id=uuid7(),
-            queue=body.queue or "",
-            type=body.type,
-            payload=check_payload_size(body.payload),
-            priority=body.priority,
-            attempts_max=body.attempts_max,
-            lease_seconds=body.lease_seconds,
-            run_at=body.run_at,
-            subject=body.subject,
-            partition=body.partition,
-        )
-        for body in bodies
-    )
+    for body in bodies:
+        check_payload_size(body.payload)
+    return bodies
 
 
 def _result(body: JobResultBody, caller: Caller) -> JobResult:

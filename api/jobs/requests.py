@@ -8,64 +8,23 @@ from msgspec import Meta, Raw, field
 from daybook.api.endpoints.command import Body
 from daybook.api.http.request_reader import BATCH_MAX, Id, unprocessable
 from daybook.api.settings.limits import KILOBYTE
-from daybook.domain.jobs.create import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
-from daybook.domain.jobs.job import NULL, OnDead, UniqueScope
+from daybook.domain.jobs.create import FollowUp, JobRequest
+from daybook.domain.jobs.job import NULL
 from daybook.domain.jobs.work import Outcome
 from daybook.domain.values import (
     PAYLOAD_BYTES_MAX,
-    Attempts,
     Error,
     Instant,
-    LeaseSeconds,
-    Name,
-    Priority,
     RestSeconds,
-    Text,
     check_instant,
 )
 
 FOLLOW_UPS_MAX = 20
 
 
-def null_payload() -> Raw:
-    return NULL
-
-
-class NewJobBody(Body, frozen=True):
-    queue: Name
-    type: Name
-    payload: Raw = field(default_factory=null_payload)
-    priority: Priority = PRIORITY_USUAL
-    subject: Text | None = None
-    unique_key: Text | None = None
-    unique_scope: UniqueScope = UniqueScope.FOREVER
-    on_dead: OnDead = OnDead.RETURN
-    """Policy for a dead job of this unique key: return it, or retry it with its own payload."""
-
-    attempts_max: Attempts = ATTEMPTS_MAX
-    lease_seconds: LeaseSeconds = LEASE_SECONDS
-    run_at: Instant | None = None
-    partition: Text | None = None
-
-    def __post_init__(self) -> None:
-        check_instant(self.run_at)
-
-
-class FollowUp(Body, frozen=True):
-    """A job created by the completion of another, by default in the same queue."""
-
-    type: Name
-    queue: Name | None = None
-    payload: Raw = field(default_factory=null_payload)
-    priority: Priority = PRIORITY_USUAL
-    subject: Text | None = None
-    attempts_max: Attempts = ATTEMPTS_MAX
-    lease_seconds: LeaseSeconds = LEASE_SECONDS
-    run_at: Instant | None = None
-    partition: Text | None = None
-
-    def __post_init__(self) -> None:
-        check_instant(self.run_at)
+# The name is that of the schema in the OpenAPI description.
+class NewJobBody(JobRequest, frozen=True):
+    pass
 
 
 class NewJobs(Body, frozen=True):
@@ -79,7 +38,7 @@ FollowUps = Annotated[tuple[FollowUp, ...], Meta(max_length=FOLLOW_UPS_MAX)]
 
 class JobCompletion(Body, frozen=True):
     claim_id: Id
-    result: Raw = field(default_factory=null_payload)
+    result: Raw = field(default_factory=lambda: NULL)
     then: FollowUps = ()
 
 
@@ -107,7 +66,7 @@ class JobResultBody(Body, frozen=True):
     id: UUID
     claim_id: UUID
     outcome: Outcome
-    result: Raw = field(default_factory=null_payload)
+    result: Raw = field(default_factory=lambda: NULL)
     error: Error = ""
     retry_after_seconds: RestSeconds | None = None
     until: Instant | None = None

@@ -9,6 +9,7 @@ from msgspec import Struct, defstruct
 from msgspec.json import Encoder
 
 from daybook.api.http.timestamps import Moment, moment
+from daybook.domain.jobs.create import JobOptions
 from daybook.domain.jobs.job import Job, JobStatus, UniqueScope
 from daybook.domain.jobs.queue import DeadJobPolicy, Limits, Queue
 from daybook.projections.jobs.queue_stats import QueueStats
@@ -44,6 +45,13 @@ class JobJSON(TypedDict):
     updatedAt: Moment
     finishedAt: Moment | None
     version: int
+
+
+class JobOptionsJSON(TypedDict):
+    payload: Any
+    priority: int
+    attemptsMax: int
+    leaseSeconds: float
 
 
 class RateJSON(TypedDict):
@@ -120,6 +128,15 @@ def job_json(job: Job) -> JobJSON:
         )
     )
     return cast(JobJSON, orjson.Fragment(encoded))
+
+
+def options_json(options: JobOptions) -> JobOptionsJSON:
+    return {
+        "payload": orjson.Fragment(bytes(options.payload)),
+        "priority": options.priority,
+        "attemptsMax": options.attempts_max,
+        "leaseSeconds": options.lease_seconds,
+    }
 
 
 # msgspec omits a float default only by identity, so an equal value is replaced by this object.

@@ -47,7 +47,7 @@ from daybook.api.telemetry import counters
 from daybook.domain.command import AllOrNothing, Needs, UnitOfWork
 from daybook.domain.errors import LaneFullError, LeaseLostError, Refusal
 from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob
-from daybook.domain.jobs.job import Job, UniqueScope
+from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.lane import lane_id
 from daybook.domain.jobs.work import FinishJob, FinishJobs, JobOutcome, JobResult, Outcome
 from daybook.domain.messages.commands import Push, PushDeferred
@@ -199,23 +199,15 @@ def _new_messages(items: Sequence[Item], context: RequestContext) -> list[NewJob
 
 
 def new_message(item: Item) -> NewJob:
-    partition = item.partition or PARTITION_USUAL
+    check_payload_size(item.payload)
+    queue, partition = item.queue, item.partition or PARTITION_USUAL
     transaction = item.transaction_id or str(uuid7())
-    return NewJob(
-        job_id=message_id(lane_id(item.queue, partition), transaction),
-        queue=item.queue,
-        type=MESSAGE_TYPE,
-        payload=check_payload_size(item.payload),
-        priority=item.priority,
-        attempts_max=item.attempts_max,
-        lease_seconds=item.lease_seconds,
-        run_at=item.run_at,
-        unique_key=message_key(partition, transaction),
-        unique_scope=UniqueScope.FOREVER,
-        on_dead=item.on_dead,
-        partition=partition,
-        is_fresh=item.transaction_id is None,
+    job_id, key = (
+        message_id(lane_id(queue, partition), transaction),
+        message_key(partition, transaction),
     )
+    is_fresh = item.transaction_id is None
+    return NewJob(job_id, queue, MESSAGE_TYPE, item, partition, key, is_fresh)
 
 
 def _result(body: Acknowledgment, *, worker: str | None = None) -> JobResult:

@@ -4,14 +4,13 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from uuid import UUID
 
 import orjson
-from msgspec import Meta, Raw, field
+from msgspec import Meta, field
 
 from daybook.api.endpoints.command import Body
 from daybook.api.http.problems import reason_of
 from daybook.api.http.request_reader import BATCH_MAX, Id
 from daybook.api.http.timestamps import Moment, moment
-from daybook.api.jobs.requests import null_payload
-from daybook.domain.jobs.create import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL, CreatedJob
+from daybook.domain.jobs.create import BoundedOptions, CreatedJob
 from daybook.domain.jobs.job import Job, JobStatus, OnDead
 from daybook.domain.jobs.work import JobOutcome
 from daybook.domain.messages.commands import DeferReason, PushDeferred
@@ -19,14 +18,10 @@ from daybook.domain.messages.message import partition_id, transaction_id
 from daybook.domain.patterns import whole
 from daybook.domain.values import (
     KEY_CHARACTERS_MAX,
-    Attempts,
     Error,
     Instant,
-    LeaseSeconds,
     Name,
-    Priority,
     Text,
-    check_instant,
 )
 
 # No slash: a partition is also a path segment.
@@ -35,24 +30,17 @@ Partition = Annotated[
 ]
 
 
-class Item(Body, frozen=True):
+class Item(BoundedOptions, frozen=True):
     queue: Name
-    payload: Raw = field(default_factory=null_payload)
     partition: Partition | None = None
     transaction_id: Text | None = None
     on_dead: OnDead = OnDead.RETURN
     """Policy for a dead message of this transaction id: leave it dead, or retry it with its own
     payload. Either way the response is `duplicate`."""
 
-    priority: Priority = PRIORITY_USUAL
-    attempts_max: Attempts = ATTEMPTS_MAX
-    lease_seconds: LeaseSeconds = LEASE_SECONDS
     run_at: Instant | None = None
     trace_id: Text | None = None
     """Accepted for protocol compatibility and ignored; tracing uses the header traceparent."""
-
-    def __post_init__(self) -> None:
-        check_instant(self.run_at)
 
 
 Items = Annotated[list[Item], Meta(min_length=1, max_length=BATCH_MAX)]

@@ -4,12 +4,11 @@ from http import HTTPStatus
 from typing import Annotated, TypedDict
 
 import orjson
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.requests import Request
 from starlette.routing import Route
 
 from daybook.api.endpoints.command import (
-    Body,
     CommandEndpoint,
     RequestContext,
     WithReason,
@@ -20,15 +19,14 @@ from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.problems import problem_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import read_name_of
-from daybook.api.jobs.requests import check_payload_size, null_payload
+from daybook.api.jobs.requests import check_payload_size
 from daybook.api.keys.access import ADMIN, AUDITOR
 from daybook.api.schedules.responses import ScheduleJSON, schedule_json
 from daybook.domain.errors import NotFoundError, Refusal
-from daybook.domain.jobs.create import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
-from daybook.domain.jobs.template import JobTemplate
+from daybook.domain.jobs.create import BoundedOptions, JobTemplate, copy_options
 from daybook.domain.schedules.commands import ChangeSchedule, DeleteSchedule, PutResult, PutSchedule
 from daybook.domain.schedules.schedule import MissedRuns, Plan, Schedule
-from daybook.domain.values import Attempts, LeaseSeconds, Name, Priority, Text
+from daybook.domain.values import Name, Text
 from daybook.eventlog.origin import StoredResponse
 from daybook.projections.page_cursor import write_cursor
 from daybook.projections.schedules.schedules import one_schedule, read_schedules
@@ -43,13 +41,9 @@ TimeZone = Annotated[str, Meta(min_length=1, max_length=100)]
 CatchUpSeconds = Annotated[float, Meta(ge=60, le=31 * DAY_SECONDS)]
 
 
-class ScheduledJob(Body, frozen=True):
+class ScheduledJob(BoundedOptions, frozen=True):
     queue: Name
     type: Name
-    payload: Raw = field(default_factory=null_payload)
-    priority: Priority = PRIORITY_USUAL
-    attempts_max: Attempts = ATTEMPTS_MAX
-    lease_seconds: LeaseSeconds = LEASE_SECONDS
     subject: Text | None = None
 
 
@@ -188,15 +182,8 @@ def _name(context: RequestContext) -> str:
 
 
 def _job_template(body: ScheduledJob) -> JobTemplate:
-    return JobTemplate(
-        queue=body.queue,
-        type=body.type,
-        payload=Raw(bytes(check_payload_size(body.payload))),
-        priority=body.priority,
-        attempts_max=body.attempts_max,
-        lease_seconds=body.lease_seconds,
-        subject=body.subject,
-    )
+    payload = Raw(bytes(check_payload_size(body.payload)))
+    return copy_options(JobTemplate, body, payload=payload)
 
 
 PUT = PutEndpoint(

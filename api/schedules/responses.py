@@ -1,20 +1,15 @@
 """JSON of schedules."""
 
-from typing import Any, TypedDict
-
-import orjson
+from typing import TypedDict
 
 from daybook.api.http.timestamps import Moment, moment
+from daybook.api.jobs.responses import JobOptionsJSON, options_json
 from daybook.domain.schedules.schedule import MissedRuns, Schedule
 
 
-class ScheduledJobJSON(TypedDict):
+class ScheduledJobJSON(JobOptionsJSON):
     queue: str
     type: str
-    payload: Any
-    priority: int
-    attemptsMax: int
-    leaseSeconds: float
     subject: str | None
 
 
@@ -45,10 +40,7 @@ def schedule_json(schedule: Schedule) -> ScheduleJSON:
         "job": {
             "queue": plan.job.queue,
             "type": plan.job.type,
-            "payload": orjson.Fragment(bytes(plan.job.payload)),
-            "priority": plan.job.priority,
-            "attemptsMax": plan.job.attempts_max,
-            "leaseSeconds": plan.job.lease_seconds,
+            **options_json(plan.job),
             "subject": plan.job.subject,
         },
         "nextRunAt": moment(schedule.next_run_at) if schedule.next_run_at else None,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
 from msgspec import UNSET, UnsetType
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from daybook.client.jobs import (
     Claim,
     ClaimedJob,
+    EnqueueOptions,
     FollowUp,
     Heartbeat,
     Heartbeats,
@@ -19,7 +20,6 @@ from daybook.client.jobs import (
     Lanes,
     Limits,
     NewJob,
-    OnDead,
     Page,
     Queue,
     QueueSettings,
@@ -27,7 +27,6 @@ from daybook.client.jobs import (
     Redriven,
     Reported,
     Result,
-    UniqueScope,
 )
 from daybook.client.request import (
     ANSWER_SECONDS_MAX,
@@ -62,36 +61,11 @@ AnyClaim = Claim | ClaimedJob
 
 
 def enqueue(
-    queue: str,
-    type: str,
-    payload: Any = None,
-    *,
-    priority: int | None = None,
-    subject: str | None = None,
-    unique_key: str | None = None,
-    unique_scope: UniqueScope | None = None,
-    on_dead: OnDead | None = None,
-    attempts_max: int | None = None,
-    lease_seconds: float | None = None,
-    run_at: datetime | None = None,
-    partition: str | None = None,
+    queue: str, type: str, payload: Any = None, **options: Unpack[EnqueueOptions]
 ) -> Request[Job]:
     """Create a job, or return the existing one with the same unique key. If that one is dead,
     `on_dead="restart"` restarts it."""
-    job = NewJob(
-        queue=queue,
-        type=type,
-        payload=payload,
-        priority=priority,
-        subject=subject,
-        unique_key=unique_key,
-        unique_scope=unique_scope,
-        on_dead=on_dead,
-        attempts_max=attempts_max,
-        lease_seconds=lease_seconds,
-        run_at=run_at,
-        partition=partition,
-    )
+    job = NewJob(queue=queue, type=type, payload=payload, **options)
     return writing("/api/jobs", job, read_job)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from threading import Event, Lock
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 from uuid import UUID
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -126,17 +126,20 @@ class ClaimedJob(Job, frozen=True, kw_only=True):
 class JobOptions(Wire, frozen=True, kw_only=True):
     """Omitted options get the service's defaults."""
 
-    type: str
     payload: Any = None
     priority: int | None = None
-    subject: str | None = None
     attempts_max: int | None = None
     lease_seconds: float | None = None
+
+
+class JobDescription(JobOptions, frozen=True, kw_only=True):
+    type: str
+    subject: str | None = None
     run_at: datetime | None = None
     partition: str | None = None
 
 
-class NewJob(JobOptions, frozen=True, kw_only=True):
+class NewJob(JobDescription, frozen=True, kw_only=True):
     queue: str
     unique_key: str | None = None
     """A second job of the same queue and type with this key returns the first one."""
@@ -148,7 +151,21 @@ class NewJob(JobOptions, frozen=True, kw_only=True):
     """If the first job is dead: "return" it, or "restart" it with a new life."""
 
 
-class FollowUp(JobOptions, frozen=True, kw_only=True):
+class EnqueueOptions(TypedDict, total=False):
+    """The optional fields of `NewJob`, as keyword arguments. None is as good as omitted."""
+
+    priority: int | None
+    subject: str | None
+    unique_key: str | None
+    unique_scope: UniqueScope | None
+    on_dead: OnDead | None
+    attempts_max: int | None
+    lease_seconds: float | None
+    run_at: datetime | None
+    partition: str | None
+
+
+class FollowUp(JobDescription, frozen=True, kw_only=True):
     """A job that the completion of another creates, in the same transaction and exactly once."""
 
     queue: str | None = None

@@ -12,16 +12,15 @@ from uuid import UUID
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from daybook.client.jobs import JobStatus, OnDead, Wire
+from daybook.client.jobs import JobOptions, JobStatus, OnDead, Wire
 from daybook.client.request import ANSWER_SECONDS_MAX, Request, given, reading, segment, writing
 from daybook.errors import OperationFailed
 
 MILLISECONDS = 1000
 
 
-class NewMessage(Wire, frozen=True, kw_only=True):
+class NewMessage(JobOptions, frozen=True, kw_only=True):
     queue: str
-    payload: Any = None
     partition: str | None = None
     """The lane; messages without one share the default lane of their queue."""
 
@@ -31,9 +30,6 @@ class NewMessage(Wire, frozen=True, kw_only=True):
     on_dead: OnDead | None = None
     """If the first message is dead, "restart" restarts it."""
 
-    priority: int | None = None
-    attempts_max: int | None = None
-    lease_seconds: float | None = None
     run_at: datetime | None = None
 
 

@@ -1,11 +1,11 @@
 """Creation of jobs, one or many, at most once for each unique key."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar, cast
 from uuid import UUID, uuid5
 
-from msgspec import Raw, Struct, json
+from msgspec import Raw, Struct, field, json
 
 from daybook.domain.command import CommandPriority, Lock, Needs, NextNumbers, Peek, UnitOfWork
 from daybook.domain.jobs.job import JOB, NULL, Job, JobStatus, OnDead, UniqueScope, requeue
@@ -23,51 +23,88 @@ from daybook.domain.values import (
 )
 
 JOB_NUMBERS = "job_numbers"
-PRIORITY_USUAL = 5
-ATTEMPTS_MAX = 3
-LEASE_SECONDS = 90.0
-
 RESTARTED_BECAUSE = "enqueued again under its unique key, with onDead: restart"
 
 _UNIQUE_KEYS = UUID("b1c7d2f4-7f0e-5a3c-8e0b-25f1c9a4d7e2")
 _FOLLOW_UPS = UUID("5d9e1b7a-3c44-5f0a-b6c8-91e2f7a0d356")
 
 
-class NewJob(Struct, frozen=True, kw_only=True, gc=False):
-    job_id: UUID
-    queue: str  # Empty in a follow-up that inherits the queue of its predecessor
-    type: str
-    payload: Raw = NULL
-    priority: int = PRIORITY_USUAL
-    attempts_max: int = ATTEMPTS_MAX
-    lease_seconds: float = LEASE_SECONDS
-    run_at: datetime | None = None
-    subject: str | None = None
-    unique_key: str | None = None
-    unique_scope: UniqueScope | None = None
-    on_dead: OnDead = OnDead.RETURN
-    partition: str | None = None
-    is_fresh: bool = False  # The unique key cannot exist yet, so the lookup is skipped
-    operation_id: UUID | None = None
-    """The deferred push that creates the job; the job takes its position in the lane."""
+class JobOptions(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """Options of a new job, with their defaults as class attributes.
+
+    Each way in declares the options that it offers as fields and keeps the other defaults. An
+    option that is added to all ways in is a field here and in `BoundedOptions`, with a default.
+    Stored JSON omits it where it has the default, so events and rows of older versions keep their
+    form.
+    """
+
+    payload = NULL
+    priority = 5
+    attempts_max = 3
+    lease_seconds = 90.0
+    run_at = cast("datetime | None", None)
+    subject = cast("str | None", None)
+    unique_scope = UniqueScope.FOREVER
+    on_dead = OnDead.RETURN
 
 
-class JobValues(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A new job as callers describe it, within bounds. `convert` raises a ValidationError
-    otherwise."""
+Options = TypeVar("Options", bound=JobOptions)
 
-    queue: Name
+
+def copy_options(kind: type[Options], options: JobOptions, **own: Any) -> Options:
+    """The options as another struct, which has fields of its own."""
+    for name in kind.__struct_fields__:
+        if name not in own:
+            own[name] = getattr(options, name)
+    return kind(**own)
+
+
+class BoundedOptions(
+    JobOptions, frozen=True, kw_only=True, gc=False, rename="camel", forbid_unknown_fields=True
+):
+    """Options from outside the service, within bounds and under their names in JSON. Decoding and
+    `convert` raise a ValidationError otherwise."""
+
+    # A factory, because a default would be omitted from the fingerprint of an idempotent request.
+    payload: Raw = field(default_factory=lambda: NULL)
+    priority: Priority = JobOptions.priority
+    attempts_max: Attempts = JobOptions.attempts_max
+    lease_seconds: LeaseSeconds = JobOptions.lease_seconds
+
+    def __post_init__(self) -> None:
+        check_instant(self.run_at)
+
+
+class JobDescription(BoundedOptions, frozen=True, kw_only=True, gc=False):
     type: Name
-    payload: Raw
-    priority: Priority = PRIORITY_USUAL
-    attempts_max: Attempts = ATTEMPTS_MAX
-    lease_seconds: LeaseSeconds = LEASE_SECONDS
-    run_at: Instant | None = None
     subject: Text | None = None
+    run_at: Instant | None = None
+    partition: Text | None = None
+
+
+class FollowUp(JobDescription, frozen=True, kw_only=True, gc=False):
+    """A job created by the completion of another, by default in the same queue."""
+
+    queue: Name | None = None
+
+
+class JobRequest(JobDescription, frozen=True, kw_only=True, gc=False):
+    queue: Name
     unique_key: Text | None = None
     unique_scope: UniqueScope = UniqueScope.FOREVER
     on_dead: OnDead = OnDead.RETURN
-    partition: Text | None = None
+    """Policy for a dead job of this unique key: return it, or retry it with its own payload."""
+
+    def new_job(self, job_id: UUID) -> "NewJob":
+        """The new job; a unique key replaces the given id by a derived one."""
+        key = self.unique_key
+        if key is not None:
+            job_id = unique_id(self.queue, self.type, key)
+        return NewJob(job_id, self.queue, self.type, self, self.partition, key)
+
+
+class DirectJobRequest(JobRequest, frozen=True, kw_only=True, gc=False):
+    """A request of `daybook.enqueue`, whose texts and payload no request reader has checked."""
 
     def __post_init__(self) -> None:
         check_instant(self.run_at)
@@ -75,24 +112,30 @@ class JobValues(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for text in (self.subject, self.unique_key, self.partition):
             check_text(text)
 
-    def new_job(self, job_id: UUID) -> NewJob:
-        """The new job; a unique key replaces the given id by a derived one."""
-        key = self.unique_key
-        return NewJob(
-            job_id=job_id if key is None else unique_id(self.queue, self.type, key),
-            queue=self.queue,
-            type=self.type,
-            payload=self.payload,
-            priority=self.priority,
-            attempts_max=self.attempts_max,
-            lease_seconds=self.lease_seconds,
-            run_at=self.run_at,
-            subject=self.subject,
-            unique_key=key,
-            unique_scope=None if key is None else self.unique_scope,
-            on_dead=self.on_dead,
-            partition=self.partition,
-        )
+
+class JobTemplate(JobOptions, frozen=True, kw_only=True, gc=False):
+    """A job that a schedule creates later. Stored in events as decided, so no field has a default;
+    without bounds, because events of older versions must load."""
+
+    queue: str
+    type: str
+    payload: Raw
+    priority: int
+    attempts_max: int
+    lease_seconds: float
+    subject: str | None
+
+
+class NewJob(Struct, frozen=True, gc=False):
+    job_id: UUID
+    queue: str
+    type: str
+    options: JobOptions
+    partition: str | None = None
+    unique_key: str | None = None
+    is_fresh: bool = False  # The unique key cannot exist yet, so the lookup is skipped
+    operation_id: UUID | None = None
+    """The deferred push that creates the job; the job takes its position in the lane."""
 
 
 class CreatedJob(Struct, frozen=True, gc=False):
@@ -128,28 +171,29 @@ class CreateJobs(Struct, frozen=True, gc=False):
 def create_job(work: UnitOfWork, new: NewJob) -> CreatedJob:
     """Creates the job unless its unique key exists; restarts a dead one if `on_dead` says so."""
     if needs_lookup(new):
-        existing = work.get(JOB, new.job_id)
-        if existing is not None and _is_restart(existing, new):
-            event = requeue(existing, run_at=new.run_at, because=RESTARTED_BECAUSE, now=work.now)
+        existing, options = work.get(JOB, new.job_id), new.options
+        if existing is not None and _is_restart(existing, options):
+            run_at = options.run_at
+            event = requeue(existing, run_at=run_at, because=RESTARTED_BECAUSE, now=work.now)
             return CreatedJob(work.record(JOB, existing.id, event), is_new=False)
-        if existing is not None and not _is_key_free(existing, new):
+        if existing is not None and not _is_key_free(existing, options):
             return CreatedJob(existing, is_new=False)
-    return CreatedJob(record_creation(work, new, new.job_id, new.queue), is_new=True)
+    return CreatedJob(record_creation(work, new), is_new=True)
 
 
 def needs_lookup(new: NewJob) -> bool:
     return new.unique_key is not None and not new.is_fresh
 
 
-def _is_restart(existing: Job, new: NewJob) -> bool:
-    return new.on_dead is OnDead.RESTART and existing.status is JobStatus.DEAD
+def _is_restart(existing: Job, options: JobOptions) -> bool:
+    return options.on_dead is OnDead.RESTART and existing.status is JobStatus.DEAD
 
 
-def _is_key_free(existing: Job, new: NewJob) -> bool:
-    return new.unique_scope is UniqueScope.UNFINISHED and existing.is_over
+def _is_key_free(existing: Job, options: JobOptions) -> bool:
+    return options.unique_scope is UniqueScope.UNFINISHED and existing.is_over
 
 
-def lane_queues(new: Sequence[NewJob]) -> list[Peek]:
+def lane_queues(new: Iterable[NewJob | FollowUp]) -> list[Peek]:
     """The queues whose dead-job policy matters for the new jobs: those with a lane."""
     names = {one.queue for one in new if one.partition is not None and one.queue}
     return [Peek(QUEUE, [queue_id(name) for name in names])] if names else []
@@ -160,23 +204,24 @@ def skips_dead(work: UnitOfWork, queue: str) -> bool:
     return settings is not None and settings.lanes is DeadJobPolicy.SKIP
 
 
-def record_creation(work: UnitOfWork, new: NewJob, job_id: UUID, queue: str) -> Job:
+def record_creation(work: UnitOfWork, new: NewJob) -> Job:
+    options, key, partition = new.options, new.unique_key, new.partition
     created = Job.Created(
         at=work.now,
-        job_id=job_id,
+        job_id=new.job_id,
         number=work.next_number(JOB_NUMBERS),
-        queue=queue,
+        queue=new.queue,
         type=new.type,
-        payload=new.payload,
-        priority=new.priority,
-        attempts_max=new.attempts_max,
-        lease_seconds=new.lease_seconds,
-        run_at=new.run_at,
-        subject=new.subject,
-        unique_key=new.unique_key,
-        unique_scope=new.unique_scope,
-        partition=new.partition,
-        skips=new.partition is not None and skips_dead(work, queue),
+        payload=options.payload,
+        priority=options.priority,
+        attempts_max=options.attempts_max,
+        lease_seconds=options.lease_seconds,
+        run_at=options.run_at,
+        subject=options.subject,
+        unique_key=key,
+        unique_scope=None if key is None else options.unique_scope,
+        partition=partition,
+        skips=partition is not None and skips_dead(work, new.queue),
         operation_id=new.operation_id,
     )
-    return work.record(JOB, job_id, created)
+    return work.record(JOB, new.job_id, created)

@@ -18,6 +18,7 @@ from daybook.domain.ids import id_of, key_of
 from daybook.domain.jobs import job as jobs
 from daybook.domain.jobs.create import (
     JOB_NUMBERS,
+    FollowUp,
     NewJob,
     follow_up_id,
     lane_queues,
@@ -55,7 +56,7 @@ class JobResult(Struct, frozen=True, kw_only=True, gc=False):
     error: str = ""
     rest_seconds: float | None = None  # Delay of the next attempt; None for the default backoff
     until: datetime | None = None
-    then: tuple[NewJob, ...] = ()  # Follow-up jobs; their ids are derived from the completion
+    then: tuple[FollowUp, ...] = ()  # Their ids are derived from the completion
     worker: str | None = None  # The worker that must hold the claim; None for any
 
 
@@ -132,8 +133,9 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
                 now=work.now,
             )
             job = work.record(JOB, job.id, event)
-            for index, new in enumerate(result.then):
-                record_creation(work, new, follow_up_id(job, index), new.queue or job.queue)
+            for index, one in enumerate(result.then):
+                job_id, queue = follow_up_id(job, index), one.queue or job.queue
+                record_creation(work, NewJob(job_id, queue, one.type, one, one.partition))
             return job
         return _record(work, job, self._unfinished_events(work, job, result))
 

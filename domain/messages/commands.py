@@ -17,12 +17,18 @@ from daybook.domain.command import (
     UnitOfWork,
 )
 from daybook.domain.errors import LaneFullError, NotFoundError
-from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob, create_job, skips_dead
-from daybook.domain.jobs.job import Backoff, UniqueScope
+from daybook.domain.jobs.create import (
+    CreatedJob,
+    CreateJobs,
+    NewJob,
+    copy_options,
+    create_job,
+    skips_dead,
+)
+from daybook.domain.jobs.job import Backoff
 from daybook.domain.jobs.lane import lane_id
 from daybook.domain.jobs.queue import QUEUE, queue_id
 from daybook.domain.messages import operation as operations
-from daybook.domain.messages.message import MESSAGE_TYPE
 from daybook.domain.messages.operation import (
     ATTEMPTS_MAX,
     OPERATION,
@@ -77,7 +83,7 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def _lanes(self) -> dict[UUID, tuple[str, str]]:
-        lanes = {(one.queue, _partition(one)) for one in self.new}
+        lanes = {(one.queue, one.partition) for one in self.new if one.partition is not None}
         return {lane_id(*lane): lane for lane in lanes}
 
     def decide(self, work: UnitOfWork) -> list[CreatedJob] | PushDeferred:
@@ -123,13 +129,19 @@ class ExecuteOperation(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        create = CreateJobs([_new_job(item, None) for item in self.items])
+        create = CreateJobs([item.new_job() for item in self.items])
         return [Lock(OPERATION, [self.operation_id]), *create.needs]
 
     def decide(self, work: UnitOfWork) -> Operation:
         operation = _operation(work, self.operation_id)
         operations.require_pending(operation)
-        created = [create_job(work, _of_operation(item, operation)) for item in self.items]
+        # In a lane that skipped the operation, the message joins at the end.
+        created = [
+            create_job(
+                work, item.new_job(None if item.queue in operation.skipped else operation.id)
+            )
+            for item in self.items
+        ]
         duplicates = tuple([index for index, one in enumerate(created) if not one.is_new])
         completed = operations.complete(operation, duplicates=duplicates, now=work.now)
         return work.record(OPERATION, operation.id, completed)
@@ -198,48 +210,12 @@ def _operation(work: UnitOfWork, operation_id: UUID) -> Operation:
     return operation
 
 
-def _partition(new: NewJob) -> str:
-    assert new.partition is not None, "a message has a partition"
-    return new.partition
-
-
 def _message(new: NewJob) -> Message:
-    assert new.unique_key is not None, "a message has a transaction id"
-    return Message(
+    return copy_options(
+        Message,
+        new.options,
         job_id=new.job_id,
-        queue=new.queue,
-        partition=_partition(new),
+        partition=new.partition,
         unique_key=new.unique_key,
-        payload=new.payload,
-        priority=new.priority,
-        attempts_max=new.attempts_max,
-        lease_seconds=new.lease_seconds,
-        run_at=new.run_at,
         is_fresh=new.is_fresh,
-        on_dead=new.on_dead,
-    )
-
-
-def _of_operation(item: Message, operation: Operation) -> NewJob:
-    """In a lane that skipped the operation, the message joins at the end."""
-    is_skipped = item.queue in operation.skipped
-    return _new_job(item, None if is_skipped else operation.id)
-
-
-def _new_job(item: Message, operation_id: UUID | None) -> NewJob:
-    return NewJob(
-        job_id=item.job_id,
-        queue=item.queue,
-        type=MESSAGE_TYPE,
-        payload=item.payload,
-        priority=item.priority,
-        attempts_max=item.attempts_max,
-        lease_seconds=item.lease_seconds,
-        run_at=item.run_at,
-        unique_key=item.unique_key,
-        unique_scope=UniqueScope.FOREVER,
-        on_dead=item.on_dead,
-        partition=item.partition,
-        is_fresh=item.is_fresh,
-        operation_id=operation_id,
     )

@@ -9,12 +9,14 @@ from enum import StrEnum
 from typing import ClassVar
 from uuid import UUID
 
-from msgspec import Raw, Struct
+from msgspec import Raw, field
 
 from daybook.domain.errors import OperationNotFailedError, OperationOverError
 from daybook.domain.event import Decider, Event, State, add_seconds, events_of
+from daybook.domain.jobs.create import JobOptions, NewJob
 from daybook.domain.jobs.job import Backoff, OnDead
 from daybook.domain.jobs.lane import lane_id
+from daybook.domain.messages.message import MESSAGE_TYPE
 
 ATTEMPTS_MAX = 3
 
@@ -32,8 +34,9 @@ class OperationStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Message(Struct, frozen=True, kw_only=True, gc=False):
-    """Stored in events as decided: only later fields have a default."""
+class Message(JobOptions, frozen=True, kw_only=True, gc=False):
+    """A job of a lane. Stored in events as decided: only later fields have a default; without
+    bounds, because events of older versions must load."""
 
     job_id: UUID
     queue: str
@@ -45,7 +48,20 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
     lease_seconds: float
     run_at: datetime | None
     is_fresh: bool
-    on_dead: OnDead = OnDead.RETURN
+    # A factory, because a default would be omitted from stored events and rows.
+    on_dead: OnDead = field(default_factory=lambda: OnDead.RETURN)
+
+    def new_job(self, operation_id: UUID | None = None) -> NewJob:
+        return NewJob(
+            self.job_id,
+            self.queue,
+            MESSAGE_TYPE,
+            self,
+            self.partition,
+            self.unique_key,
+            self.is_fresh,
+            operation_id,
+        )
 
 
 class Operation(State, frozen=True, kw_only=True, gc=False):

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from daybook.domain.command import Lock, Needs, NextNumbers, UnitOfWork
 from daybook.domain.errors import NotFoundError
 from daybook.domain.event import Event
-from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs
-from daybook.domain.jobs.template import JobTemplate
+from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, JobTemplate, NewJob
 from daybook.domain.schedules import schedule as schedules
 from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
 
@@ -97,7 +96,8 @@ class FireSchedule(ScheduleCommand, frozen=True, kw_only=True, gc=False):
         for event in schedules.fire(schedule, runs_max=self.runs_max, now=work.now):
             schedule = _record(work, schedule.id, event)
             if isinstance(event, Schedule.Fired):
-                CreateJobs([job.job(event.job_id)]).decide(work)
+                new = NewJob(event.job_id, job.queue, job.type, job)
+                CreateJobs([new]).decide(work)
         return schedule
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from daybook.domain.errors import ScheduleNotDueError
 from daybook.domain.event import Decider, Event, EventWithReason, State, events_of
-from daybook.domain.jobs.template import JobTemplate
+from daybook.domain.jobs.create import JobTemplate
 from daybook.domain.schedules.cron import Cron
 
 # A slot fired within this delay is late, not missed.

@@ -11,12 +11,19 @@ from msgspec import Raw, Struct, json
 
 from daybook.domain.command import Lock, Needs, NextNumbers, UnitOfWork
 from daybook.domain.event import Event
-from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, NewJob
+from daybook.domain.jobs.create import (
+    JOB_NUMBERS,
+    CreateJobs,
+    JobOptions,
+    JobTemplate,
+    NewJob,
+    copy_options,
+)
 from daybook.domain.upstreams import record as records
 from daybook.domain.upstreams import upstream as upstreams
 from daybook.domain.upstreams.record import UPSTREAM_RECORD, FeedRecord, UpstreamRecord, record_uuid
 from daybook.domain.upstreams.upstream import UPSTREAM, Poll, Upstream, upstream_id
-from daybook.domain.values import KEY_CHARACTERS_MAX
+from daybook.domain.values import KEY_CHARACTERS_MAX, Attempts, LeaseSeconds, Name, Priority
 
 _CHANGES: dict[type[Event], str] = {
     UpstreamRecord.Seen: "seen",
@@ -25,34 +32,27 @@ _CHANGES: dict[type[Event], str] = {
 }
 
 
-class RecordJob(Struct, frozen=True, kw_only=True, gc=False):
+class RecordJob(JobOptions, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """Settings of the jobs about changed records; the payload describes the record."""
 
-    queue: str
-    type: str
-    priority: int
-    attempts_max: int
-    lease_seconds: float
+    queue: Name
+    type: Name
+    priority: Priority = JobOptions.priority
+    attempts_max: Attempts = JobOptions.attempts_max
+    lease_seconds: LeaseSeconds = JobOptions.lease_seconds
 
-    def job(self, record: UpstreamRecord, change: str) -> NewJob:
-        payload = ChangedRecord(
+    def new_job(self, record: UpstreamRecord, change: str) -> NewJob:
+        changed = ChangedRecord(
             stream=record.stream,
             record_id=record.record_id,
             change=change,
             revision=record.revision,
             data=record.data,
         )
-        return NewJob(
-            job_id=uuid5(record.id, str(record.version)),
-            queue=self.queue,
-            type=self.type,
-            payload=Raw(json.encode(payload)),
-            priority=self.priority,
-            attempts_max=self.attempts_max,
-            lease_seconds=self.lease_seconds,
-            # A queue limited per subject processes the changes of one record in order.
-            subject=_subject(record),
-        )
+        # A queue limited per subject processes the changes of one record in order.
+        subject, payload = _subject(record), Raw(json.encode(changed))
+        options = copy_options(JobTemplate, self, payload=payload, subject=subject)
+        return NewJob(uuid5(record.id, str(record.version)), self.queue, self.type, options)
 
 
 def _subject(record: UpstreamRecord) -> str:
@@ -172,4 +172,4 @@ def _record(work: UnitOfWork, record_id: UUID, event: Event | None, job: RecordJ
         return
     record = work.record(UPSTREAM_RECORD, record_id, event)
     if job is not None:
-        CreateJobs([job.job(record, _CHANGES[type(event)])]).decide(work)
+        CreateJobs([job.new_job(record, _CHANGES[type(event)])]).decide(work)

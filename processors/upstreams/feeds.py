@@ -8,11 +8,10 @@ from typing import Annotated
 
 from msgspec import DecodeError, Meta, Struct, ValidationError, convert, json, toml
 
-from daybook.domain.jobs.create import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
 from daybook.domain.patterns import whole
 from daybook.domain.upstreams.commands import RecordJob
 from daybook.domain.upstreams.upstream import Overlap
-from daybook.domain.values import Attempts, LeaseSeconds, Name, Priority
+from daybook.domain.values import Name
 from daybook.eventlog.errors import SetupError
 
 DAY_SECONDS = 86_400
@@ -22,24 +21,6 @@ FILE_BYTES_MAX = 1024 * 1024
 MemberPath = Annotated[str, Meta(max_length=200)]
 Text = Annotated[str, Meta(min_length=1, max_length=100)]
 Url = Annotated[str, Meta(pattern=whole(r"https?://[^\s/?#]+[^\s#]*"), max_length=2000)]
-
-
-class FeedJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    queue: Name
-    type: Name
-    priority: Priority = PRIORITY_USUAL
-    attempts_max: Attempts = ATTEMPTS_MAX
-    lease_seconds: LeaseSeconds = LEASE_SECONDS
-
-    @property
-    def of_record(self) -> RecordJob:
-        return RecordJob(
-            queue=self.queue,
-            type=self.type,
-            priority=self.priority,
-            attempts_max=self.attempts_max,
-            lease_seconds=self.lease_seconds,
-        )
 
 
 class Mapping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,7 +55,7 @@ class Feed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     vanished_share_max: Annotated[float, Meta(ge=0, le=1)] = 0.5
     """A poll in which a larger share of the records is missing is rejected."""
 
-    job: FeedJob | None = None
+    job: RecordJob | None = None
 
     @property
     def overlap(self) -> Overlap:

@@ -217,7 +217,7 @@ class FeedPoll:
 
     @property
     def _job(self) -> RecordJob | None:
-        return self._feed.job.of_record if self._feed.job else None
+        return self._feed.job
 
 
 def _news(

@@ -15,8 +15,7 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import Event
-from daybook.domain.jobs.create import NewJob, unique_id
-from daybook.domain.jobs.job import UniqueScope
+from daybook.domain.jobs.create import JobRequest, NewJob
 from daybook.domain.tickets.ticket import TICKET, Ticket
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.origin import Origin
@@ -78,17 +77,15 @@ def _job(recorded: FollowedEvent) -> NewJob:
     notice = Notice(
         recorded.originator_id, recorded.event.topic, recorded.event.at, recorded.position
     )
-    key = f"{recorded.originator_id} {recorded.originator_version}"
-    return NewJob(
-        job_id=unique_id(QUEUE, recorded.event.topic, key),
+    request = JobRequest(
         queue=QUEUE,
         type=recorded.event.topic,
         payload=Raw(json.encode(notice)),
         attempts_max=ATTEMPTS_MAX,
         lease_seconds=LEASE_SECONDS,
-        unique_key=key,
-        unique_scope=UniqueScope.FOREVER,
+        unique_key=f"{recorded.originator_id} {recorded.originator_version}",
     )
+    return request.new_job(recorded.originator_id)
 
 
 class Notifications(Processor):

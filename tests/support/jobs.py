@@ -9,8 +9,8 @@ from msgspec import Raw
 from uuid_utils.compat import uuid7
 
 from daybook.domain.errors import Refusal
-from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob, unique_id
-from daybook.domain.jobs.job import Job, UniqueScope
+from daybook.domain.jobs.create import CreatedJob, CreateJobs, JobRequest, NewJob
+from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.work import ClaimJobs, FinishJobs, JobResult, JobSelector, Outcome
 from tests.support.committer import Kitchen, open_kitchen
 
@@ -18,12 +18,14 @@ QUEUE = "email"
 TYPE = "send"
 
 
+class UncheckedRequest(JobRequest, frozen=True):
+    """Values of any kind, as a defect would let them through."""
+
+    def __post_init__(self) -> None: ...
+
+
 def new_job(queue: str = QUEUE, type_: str = TYPE, **fields: Any) -> NewJob:
-    key = fields.get("unique_key")
-    if key is not None:
-        fields.setdefault("unique_scope", UniqueScope.FOREVER)
-    job_id = uuid7() if key is None else unique_id(queue, type_, key)
-    return NewJob(job_id=job_id, queue=queue, type=type_, **fields)
+    return UncheckedRequest(queue=queue, type=type_, **fields).new_job(uuid7())
 
 
 class Workshop:

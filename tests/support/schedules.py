@@ -7,7 +7,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from daybook.domain.command import Lock, Needs, UnitOfWork
-from daybook.domain.jobs.template import JobTemplate
+from daybook.domain.jobs.create import JobTemplate
 from daybook.domain.schedules.commands import PutSchedule
 from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
 from tests.support.order_state_machine import PlainDesk

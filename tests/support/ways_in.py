@@ -26,11 +26,12 @@ from daybook.domain.api_keys.commands import IssueKey, RevokeKey, RotateKey
 from daybook.domain.command import Command, CommandPriority, Needs, UnitOfWork, priority_of
 from daybook.domain.errors import Refusal
 from daybook.domain.schedules.commands import FireSchedule
+from daybook.domain.upstreams.commands import RecordJob
 from daybook.errors import DaybookError
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.writing.committer import Committer
 from daybook.processors.registry import all_processors
-from daybook.processors.upstreams.feeds import Feed, FeedJob
+from daybook.processors.upstreams.feeds import Feed
 from daybook.processors.upstreams.feeds import Mapping as FieldMapping
 from daybook.processors.upstreams.poller import Upstreams
 from tests.support.asgi_client import GUEST_KEY, Api, some_settings
@@ -85,6 +86,8 @@ JOB_ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
     "priority": ANY_NUMBER,
     "subject": ANY_TEXT,
     "unique_key": ANY_TEXT,
+    "unique_scope": st.sampled_from(["forever", "unfinished", "sometimes", 7]),
+    "on_dead": st.sampled_from(["return", "restart", "bury", 7]),
     "attempts_max": ANY_NUMBER,
     "lease_seconds": ANY_NUMBER,
     "run_at": st.sampled_from(MOMENTS),
@@ -461,7 +464,7 @@ def counting_commands() -> Iterator[Counter[str]]:
 @asynccontextmanager
 async def open_house(conninfo: str, feed: Upstream) -> AsyncIterator[House]:
     """A service with everything that works by itself, one that is busy, and a client's socket."""
-    job = FeedJob(queue="pos", type="sync")
+    job = RecordJob(queue="pos", type="sync")
     mapping = FieldMapping(items="data", version="version", deleted="deleted_at")
     upstreams = Upstreams(
         {

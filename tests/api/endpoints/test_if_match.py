@@ -6,11 +6,11 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.jobs.create import NewJob
 from daybook.domain.messages.commands import Backlog, Push
 from tests.support.api_tickets import LINE, join, open_restaurant
 from tests.support.asgi_client import Api
 from tests.support.committer import origin, rows
+from tests.support.jobs import new_job
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +64,7 @@ async def things(api: Api) -> dict[str, str]:
 async def accept(api: Api) -> UUID:
     """A push that a busy service defers."""
     job_id, operation_id = uuid7(), uuid7()
-    new = NewJob(job_id=job_id, queue="mail", type="message", partition="1", unique_key=str(job_id))
+    new = new_job("mail", "message", partition="1", unique_key=str(job_id))
     push = Push(
         new=[new], operation_id=operation_id, is_busy=True, standing=Backlog(None, per_second=1)
     )

@@ -15,7 +15,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.command import Command
 from daybook.domain.errors import OrderNotPendingError
-from daybook.domain.jobs.create import CreateJobs, NewJob
+from daybook.domain.jobs.create import CreateJobs, FollowUp, NewJob
 from daybook.domain.jobs.job import Job, UniqueScope
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
 from daybook.domain.jobs.work import (
@@ -232,7 +232,7 @@ class Author:
         await self.do(ConfigureQueue(name="email", concurrency=100))
         await self.enqueue(new_job(), actor="enqueue")
         (job,) = await self.take()
-        then = tuple(new_job() for _ in range(3))
+        then = tuple(FollowUp(type="send") for _ in range(3))
         await self.finish(job, Outcome.DONE, then=then)
         for job in await self.take(3):
             await self.finish(job, Outcome.DONE)

@@ -12,12 +12,13 @@ from msgspec import Raw
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from daybook.domain.jobs.create import JobValues
+from daybook.domain.jobs.create import DirectJobRequest
 from daybook.domain.jobs.job import NULL
+from daybook.domain.upstreams.commands import RecordJob
 from daybook.domain.upstreams.record import UpstreamRecord
 from daybook.domain.values import NAME_CHARACTERS_MAX, checked
 from daybook.eventlog.errors import SetupError
-from daybook.processors.upstreams.feeds import Feed, FeedJob, Mapping, read_feeds
+from daybook.processors.upstreams.feeds import Feed, Mapping, read_feeds
 from daybook.processors.upstreams.pages import (
     ID_CHARACTERS_MAX,
     RECORD_BYTES_MAX,
@@ -242,8 +243,7 @@ def test_the_job_of_the_largest_record_is_within_the_bounds_of_a_job(sign: str) 
         seen_at=NOON,
         updated_at=NOON,
     )
-    job = FeedJob(queue="q", type="t").of_record.job(record, "changed")
-    given = {name: getattr(job, name) for name in ("queue", "type", "payload", "subject")}
-    assert checked(given, JobValues).subject == job.subject
-    other = FeedJob(queue="q", type="t").of_record.job(replace(record, id=uuid7()), "changed")
+    job = RecordJob(queue="q", type="t").new_job(record, "changed").options
+    assert checked(job, DirectJobRequest).subject == job.subject
+    other = RecordJob(queue="q", type="t").new_job(replace(record, id=uuid7()), "changed").options
     assert other.subject != job.subject

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from daybook.api.runtime.service import Service
+from daybook.domain.upstreams.commands import RecordJob
 from daybook.processors.upstreams import poll
-from daybook.processors.upstreams.feeds import Feed, FeedJob, Mapping
+from daybook.processors.upstreams.feeds import Feed, Mapping
 from daybook.processors.upstreams.poller import Upstreams
 from tests.support.committer import eventually, fold_of_the_log, live_rows, rows
 from tests.support.running.feeds import Request, Upstream, serving_feed
@@ -50,7 +51,7 @@ class Patient(random.Random):
 
 
 def feed_of(upstream: Upstream, **options: Any) -> Feed:
-    usual = {"every_seconds": 1, "mapping": Mapping(**MAPPING), "job": FeedJob(**JOB)}
+    usual = {"every_seconds": 1, "mapping": Mapping(**MAPPING), "job": RecordJob(**JOB)}
     return Feed(url=upstream.url, **{**usual, **options})
 
 

@@ -24,7 +24,7 @@ from uuid_utils.compat import uuid7
 from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
 from daybook.domain.event import Decider, Event, S
-from daybook.domain.jobs.create import CreatedJob, CreateJobs
+from daybook.domain.jobs.create import CreatedJob, CreateJobs, FollowUp
 from daybook.domain.jobs.job import Job, JobStatus, UniqueScope
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
 from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, queue_id
@@ -218,7 +218,7 @@ class WorkshopMachine(RuleBasedStateMachine):
     ) -> None:
         job_id, claim_id = claim
         is_followed = follow_up and outcome is Outcome.DONE
-        then = (new_job("", "print", partition=partition),) if is_followed else ()
+        then = (FollowUp(type="print", partition=partition),) if is_followed else ()
         result = JobResult(
             job_id=job_id,
             claim_id=claim_id,

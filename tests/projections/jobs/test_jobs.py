@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from daybook.domain.errors import ClaimLostError, Refusal
-from daybook.domain.jobs.create import RESTARTED_BECAUSE, NewJob
+from daybook.domain.jobs.create import RESTARTED_BECAUSE, FollowUp, NewJob
 from daybook.domain.jobs.job import Job, JobStatus, OnDead, UniqueScope
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
 from daybook.domain.jobs.queue import Limits, Rate
@@ -144,7 +144,7 @@ async def test_follow_ups_are_created_with_the_completion_and_once(database: str
     async with open_workshop(database) as workshop:
         await workshop.job(type_="issue_invoice")
         (job,) = await workshop.claim()
-        then = (new_job(queue="", type_="send_invoice_ready", payload=raw('{"n":1}')),)
+        then = (FollowUp(type="send_invoice_ready", payload=raw('{"n":1}')),)
         await workshop.finish(job, then=then)
         with pytest.raises(ClaimLostError):
             await workshop.finish(job, then=then)

@@ -12,7 +12,7 @@ from uuid_utils.compat import uuid7
 
 import daybook
 from daybook.domain.command import AllOrNothing, Command
-from daybook.domain.jobs.create import CreateJobs
+from daybook.domain.jobs.create import CreateJobs, FollowUp
 from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
 from daybook.domain.jobs.queue import DeadJobPolicy
@@ -195,7 +195,7 @@ async def test_a_follow_up_enters_its_lane_with_the_policy_of_its_queue(database
         await skip_dead_jobs(workshop)
         await workshop.job()
         (job,) = await workshop.claim()
-        then = tuple(new_job(queue="", partition="a") for _ in range(2))
+        then = tuple(FollowUp(type="send", partition="a") for _ in range(2))
         await workshop.finish(job, then=then)
         assert [job.skips for job in live_jobs(database)] == [True, True]
         assert len(await workshop.claim(5)) == 1
@@ -205,7 +205,7 @@ async def test_a_follow_up_may_enter_a_lane_of_a_queue_without_settings(database
     async with open_workshop(database) as workshop:
         await workshop.job()
         (job,) = await workshop.claim()
-        await workshop.finish(job, then=(new_job(queue="", partition="a"),))
+        await workshop.finish(job, then=(FollowUp(type="send", partition="a"),))
         assert [job.skips for job in live_jobs(database)] == [False]
 
 

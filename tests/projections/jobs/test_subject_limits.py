@@ -248,14 +248,14 @@ class PlainQueues:
         running = sum(
             one.status == "PROCESSING"
             for one in self.jobs
-            if one.new.queue == queue and (subject is None or one.new.subject == subject)
+            if one.new.queue == queue and (subject is None or one.new.options.subject == subject)
         )
         if limits.concurrency is not None and running >= limits.concurrency:
             return False
         return limits.rate is None or self.starts[queue, subject] < limits.rate.count
 
     def may_run(self, job: Waiting) -> bool:
-        queue, subject = job.new.queue, job.new.subject
+        queue, subject = job.new.queue, job.new.options.subject
         of_queue, of_subject = self.limits[queue]
         if not self.has_room(queue, None, of_queue):
             return False
@@ -274,7 +274,7 @@ class PlainQueues:
             if len(taken) < limit and self.may_run(job):
                 job.status = "PROCESSING"
                 self.starts[job.new.queue, None] += 1
-                self.starts[job.new.queue, job.new.subject or ""] += 1
+                self.starts[job.new.queue, job.new.options.subject or ""] += 1
                 taken.append(job.number)
         return taken
 
