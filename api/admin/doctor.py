@@ -82,6 +82,6 @@ EXAMINE = WriteEndpoint(
 )
 
 routes: list[Route] = [
-    QueryEndpoint("/api/doctor", get_examination, scope=AUDITOR).route,
+    QueryEndpoint("/api/doctor", get_examination, scope=AUDITOR, reads_database=False).route,
     EXAMINE.route,
 ]

@@ -229,4 +229,6 @@ async def openapi(_: NoParameters, request: Request) -> Description:
     return describe(request.app.routes)
 
 
-routes: list[Route] = [QueryEndpoint("/openapi.json", openapi, scope=PUBLIC).route]
+routes: list[Route] = [
+    QueryEndpoint("/openapi.json", openapi, scope=PUBLIC, reads_database=False).route
+]

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from daybook.api.endpoints.command import Body, RequestContext, WriteEndpoint
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.request_reader import Reason
 from daybook.api.http.timestamps import Moment, moment
@@ -84,6 +84,6 @@ SET_ASIDE = WriteEndpoint(
 )
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint("/api/quarantine", list_quarantines, scope=AUDITOR).route,
+    QueryEndpoint("/api/quarantine", list_quarantines, scope=AUDITOR).route,
     SET_ASIDE.route,
 ]

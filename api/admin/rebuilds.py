@@ -146,7 +146,7 @@ START = WriteEndpoint(
 STOP = WriteEndpoint("POST", "/api/rebuilds/stop", scope=ADMIN, answer=stop, headers=KEY_HEADER)
 
 routes: list[Route] = [
-    QueryEndpoint("/api/rebuilds", get_rebuild, scope=AUDITOR).route,
+    QueryEndpoint("/api/rebuilds", get_rebuild, scope=AUDITOR, reads_database=False).route,
     START.route,
     STOP.route,
 ]

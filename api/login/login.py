@@ -123,5 +123,5 @@ LOG_OUT = WriteEndpoint(
 routes: list[Route] = [
     LOG_IN.route,
     LOG_OUT.route,
-    QueryEndpoint("/api/me", me, scope=ANY_KEY).route,
+    QueryEndpoint("/api/me", me, scope=ANY_KEY, reads_database=False).route,
 ]

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from daybook.api.endpoints.command import RequestContext, WithReason, WriteEndpoint
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import Moment, moment
@@ -139,7 +139,7 @@ def cancel(body: WithReason, context: RequestContext) -> CancelOperation:
     return CancelOperation(context.id, body.reason)
 
 
-GET = DatabaseQueryEndpoint(
+GET = QueryEndpoint(
     "/api/v1/operations/{id}", get_operation, scope=CLIENT | WORKER | AUDITOR, parameters=Waiting
 )
 RETRY = WriteEndpoint(

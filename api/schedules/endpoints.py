@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from daybook.api.endpoints.command import Body, RequestContext, WithReason, WriteEndpoint
 from daybook.api.endpoints.paging import PageCursor, decode_cursor
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import read_name_of
 from daybook.api.jobs.requests import check_payload_size, null_payload
@@ -208,8 +208,8 @@ DELETE = WriteEndpoint(
 
 routes: list[Route] = [
     *(write.route for write in (PUT, CHANGE, PAUSE, RESUME, DELETE)),
-    DatabaseQueryEndpoint(
+    QueryEndpoint(
         "/api/schedules", list_schedules, scope=AUDITOR, parameters=ScheduleListing
     ).route,
-    DatabaseQueryEndpoint("/api/schedules/{name}", get_schedule, scope=AUDITOR).route,
+    QueryEndpoint("/api/schedules/{name}", get_schedule, scope=AUDITOR).route,
 ]

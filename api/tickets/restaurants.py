@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from daybook.api.endpoints.command import Body, RequestContext, WriteEndpoint
 from daybook.api.endpoints.paging import PageCursor, decode_cursor
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request
 from daybook.api.keys.access import ADMIN, AUDITOR, PUBLIC, STAFF, caller_of, can_see
@@ -212,9 +212,9 @@ CHANGE = WriteEndpoint(
 routes: list[Route] = [
     OPEN.route,
     CHANGE.route,
-    DatabaseQueryEndpoint(
+    QueryEndpoint(
         "/api/restaurants", list_restaurants, scope=STAFF | AUDITOR, parameters=RestaurantListing
     ).route,
-    DatabaseQueryEndpoint("/api/restaurants/{slug}", get_restaurant, scope=PUBLIC).route,
-    DatabaseQueryEndpoint("/api/restaurants/{slug}/board", board, scope=PUBLIC).route,
+    QueryEndpoint("/api/restaurants/{slug}", get_restaurant, scope=PUBLIC).route,
+    QueryEndpoint("/api/restaurants/{slug}/board", board, scope=PUBLIC).route,
 ]
