@@ -50,10 +50,12 @@ async def _poll(claim: Submission, seconds: float, disconnect: Disconnect) -> Re
             if claim.key is None and _is_disconnected(disconnect):
                 await _release(claim.context, receipt.result)
             return receipt
-        if number:
+        is_replay = receipt.replayed_response is not None
+        if number and not is_replay:
             await asyncio.sleep(EMPTY_CLAIM_PAUSE_SECONDS)
         left = deadline - loop.time()
-        if left <= 0 or not await _is_woken(claim, left, disconnect):
+        # An earlier attempt has waited after a replayed claim: its next claim may have found jobs.
+        if left <= 0 or not (is_replay or await _is_woken(claim, left, disconnect)):
             return receipt
         number += 1
 
