@@ -8,6 +8,7 @@ command. Policies are values: who may call, how the body is read, how the comman
 import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
 from inspect import iscoroutinefunction
@@ -55,7 +56,7 @@ from daybook.domain.api_keys.scope import Scope as KeyScope
 from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
 from daybook.domain.version_check import ExpectVersion
-from daybook.domain.visibility import within
+from daybook.domain.visibility import UNBOUND, within
 from daybook.eventlog.origin import Origin, Receipt, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 
@@ -72,6 +73,8 @@ IF_MATCH = b"if-match"
 PREFER = b"prefer"
 AWAY = "The database cannot be read at the moment. Nothing was done; send it again."
 REPLAYED = (b"idempotent-replayed", b"true")
+# Ints, because enum attributes and flags are slow, and every request compares with these.
+_ADMIN, _NO_CONTENT, _BAD_REQUEST = ADMIN.value, 204, 400
 
 
 class Body(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
@@ -203,11 +206,14 @@ class RequestContext:
         self, command: Command[A], origin: Origin, key: IdempotencyKey | None = None
     ) -> Future[Receipt]:
         """Submits a command, restricted to the caller's visibility. Logs commands of admins."""
-        if self.caller.scope & ADMIN and self.service.key_cache is not None:
+        caller, service = self.caller, self.service
+        if caller.mask & _ADMIN and service.key_cache is not None:
             log_event("admin.acted")
         if IF_MATCH in self.headers:
             command = self._expect_version(command)
-        return self.service.committer.submit(within(command, self.caller.bounds), origin, key)
+        if caller.bounds is not UNBOUND:
+            command = within(command, caller.bounds)
+        return service.committer.submit(command, origin, key)
 
     def _expect_version(self, command: Command[A]) -> Command[A]:
         versions = read_if_match(self.headers[IF_MATCH])
@@ -304,8 +310,10 @@ class WriteEndpoint:
         self._command: Any = command
         self._is_async = iscoroutinefunction(command)
         self._answers = answer
-        self._shape, self._minimal, self._status_of = shape, minimal, status_of
-        self._shapes_refusals = shapes_refusals
+        self._render = partial(self._rendered, shape)
+        self._render_minimal = partial(self._rendered, minimal)
+        self._has_minimal = minimal is not None
+        self._status_of, self._shapes_refusals = status_of, shapes_refusals
         self._correlates = "Daybook-Correlation-Id" in headers
         self._body_bytes_max = body_bytes_max
         self._decoder = Decoder(self.takes)
@@ -338,8 +346,8 @@ class WriteEndpoint:
             await internal_error_response()(scope, receive, send)
             raise  # The server logs it.
         response, headers = reply.response, reply.headers
-        if response.status != HTTPStatus.NO_CONTENT:
-            content_type = JSON_TYPE if response.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE
+        if response.status != _NO_CONTENT:
+            content_type = JSON_TYPE if response.status < _BAD_REQUEST else PROBLEM_TYPE
             headers = [*headers, (b"content-length", b"%d" % len(response.body)), content_type]
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await send({"type": "http.response.body", "body": response.body})
@@ -359,8 +367,8 @@ class WriteEndpoint:
         command = self._command(request, context)
         if self._is_async:
             command = await command
-        is_minimal = self._minimal is not None and context.prefers_minimal
-        render = self._render_minimal if is_minimal else self.render
+        is_minimal = self._has_minimal and context.prefers_minimal
+        render = self._render_minimal if is_minimal else self._render
         key = context.idempotency_key(self._keyed_by(context), request, render)
         correlation = context.correlation if self._correlates else None
         try:
@@ -385,24 +393,18 @@ class WriteEndpoint:
             return replace(request, reason=read_reason(text))
         return request
 
-    def render(self, outcome: Any) -> StoredResponse:
-        return self._rendered(outcome, self._shape)
-
-    def _render_minimal(self, outcome: Any) -> StoredResponse:
-        return self._rendered(outcome, self._minimal)
-
-    def _rendered(self, outcome: Any, shape: Any) -> StoredResponse:
+    def _rendered(self, shape: Any, outcome: Any) -> StoredResponse:
         if isinstance(outcome, Refusal) and not self._shapes_refusals:
             return stored_problem(problem_of(outcome))
         status = self.status if self._status_of is None else self._status_of(outcome)
-        has_content = status is not HTTPStatus.NO_CONTENT
-        return StoredResponse(status, orjson.dumps(shape(outcome)) if has_content else b"")
+        body = b"" if status == _NO_CONTENT else orjson.dumps(shape(outcome))
+        return StoredResponse(status, body)
 
     def _error_reply(self, context: RequestContext, error: Exception) -> Reply:
         command_id = context.scope.get(COMMAND_ID)
         headers = [] if command_id is None else [command_id_header(command_id)]
         if isinstance(error, Refusal) and self._shapes_refusals:
-            return Reply(self.render(error), headers)
+            return Reply(self._render(error), headers)
         return problem_reply(problem_of(error), headers)
 
 

@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import NotRequired, TypedDict
 from uuid import UUID
@@ -323,22 +324,13 @@ REPORT = WriteEndpoint(
     minimal=results_minimal_json,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
-COMPLETE = WriteEndpoint(
-    "POST", "/api/jobs/{id}/complete", scope=WORKER, command=complete, shape=one_job_json
-)
-FAIL = WriteEndpoint("POST", "/api/jobs/{id}/fail", scope=WORKER, command=fail, shape=one_job_json)
-SNOOZE = WriteEndpoint(
-    "POST", "/api/jobs/{id}/snooze", scope=WORKER, command=snooze, shape=one_job_json
-)
-RELEASE = WriteEndpoint(
-    "POST", "/api/jobs/{id}/release", scope=WORKER, command=release, shape=one_job_json
-)
-CANCEL = WriteEndpoint(
-    "POST", "/api/jobs/{id}/cancel", scope=CLIENT, command=cancel, shape=one_job_json
-)
-RETRY = WriteEndpoint(
-    "POST", "/api/jobs/{id}/retry", scope=ADMIN, command=retry, shape=one_job_json
-)
+on_one_job = partial(WriteEndpoint, "POST", shape=one_job_json)
+COMPLETE = on_one_job("/api/jobs/{id}/complete", scope=WORKER, command=complete)
+FAIL = on_one_job("/api/jobs/{id}/fail", scope=WORKER, command=fail)
+SNOOZE = on_one_job("/api/jobs/{id}/snooze", scope=WORKER, command=snooze)
+RELEASE = on_one_job("/api/jobs/{id}/release", scope=WORKER, command=release)
+CANCEL = on_one_job("/api/jobs/{id}/cancel", scope=CLIENT, command=cancel)
+RETRY = on_one_job("/api/jobs/{id}/retry", scope=ADMIN, command=retry)
 
 routes: list[Route] = [
     write.route for write in (CREATE, REPORT, COMPLETE, FAIL, SNOOZE, RELEASE, CANCEL, RETRY)

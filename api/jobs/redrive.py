@@ -34,6 +34,7 @@ from daybook.api.endpoints.command import (
 from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
 from daybook.api.endpoints.query import AWAY
 from daybook.api.http.problems import KNOWN_ERRORS, Problem, problem_of, unavailable_response
+from daybook.api.jobs.bulk import COUNT_MAX, ExpectedCount
 from daybook.api.keys.access import ADMIN
 from daybook.domain.command import Command
 from daybook.domain.event import add_seconds
@@ -52,8 +53,6 @@ from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cur
 # faster.
 CHUNK_MAX = 100
 SECONDS_MAX = 3.0
-# A dry run examines at most this many dead jobs.
-COUNT_MAX = 10_000
 
 HANDLED_ERRORS: tuple[type[Exception], ...] = (*KNOWN_ERRORS, psycopg.OperationalError, OSError)
 
@@ -61,15 +60,6 @@ HANDLED_ERRORS: tuple[type[Exception], ...] = (*KNOWN_ERRORS, psycopg.Operationa
 CONTINUES = HTTPStatus.ACCEPTED
 
 
-ExpectedCount = Annotated[
-    int,
-    Meta(
-        ge=0,
-        le=COUNT_MAX,
-        description="The count of a dry run, from `cursor` on if given. If more jobs match by now, "
-        "the request is refused with `count_grown` and changes nothing.",
-    ),
-]
 RedriveMax = Annotated[int, Meta(ge=1, le=COUNT_MAX, description="Jobs to redrive at most.")]
 
 

@@ -1,5 +1,6 @@
 """Endpoints for schedules: jobs created by a cron expression."""
 
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, TypedDict
 
@@ -193,18 +194,11 @@ PUT = WriteEndpoint(
     status_of=put_status,
     also=(HTTPStatus.OK,),
 )
-CHANGE = WriteEndpoint(
-    "PATCH", "/api/schedules/{name}", scope=ADMIN, command=change, shape=one_schedule_json
-)
-PAUSE = WriteEndpoint(
-    "POST", "/api/schedules/{name}/pause", scope=ADMIN, command=pause, shape=one_schedule_json
-)
-RESUME = WriteEndpoint(
-    "POST", "/api/schedules/{name}/resume", scope=ADMIN, command=resume, shape=one_schedule_json
-)
-DELETE = WriteEndpoint(
-    "DELETE", "/api/schedules/{name}", scope=ADMIN, command=delete, shape=one_schedule_json
-)
+on_one_schedule = partial(WriteEndpoint, scope=ADMIN, shape=one_schedule_json)
+CHANGE = on_one_schedule("PATCH", "/api/schedules/{name}", command=change)
+PAUSE = on_one_schedule("POST", "/api/schedules/{name}/pause", command=pause)
+RESUME = on_one_schedule("POST", "/api/schedules/{name}/resume", command=resume)
+DELETE = on_one_schedule("DELETE", "/api/schedules/{name}", command=delete)
 
 routes: list[Route] = [
     *(write.route for write in (PUT, CHANGE, PAUSE, RESUME, DELETE)),

@@ -206,22 +206,22 @@ def _log_result(result: TicketResult, seconds: float) -> None:
 RESTAURANT = "/api/restaurants/{slug}"
 TICKET = f"{RESTAURANT}/tickets/{{id}}"
 
-ticket_endpoint = partial(WriteEndpoint, "POST", keyed_by=restaurant_key, submits=logs_result)
-staff_endpoint = partial(ticket_endpoint, scope=STAFF, shape=staff_json, completes=add_guest)
+on_one_ticket = partial(WriteEndpoint, "POST", keyed_by=restaurant_key, submits=logs_result)
+by_staff = partial(on_one_ticket, scope=STAFF, shape=staff_json, completes=add_guest)
 
-CALL_NEXT = staff_endpoint(
+CALL_NEXT = by_staff(
     f"{RESTAURANT}/call-next",
     command=call_next,
     status_of=call_status,
     also=(HTTPStatus.NO_CONTENT,),
 )
-CALL = staff_endpoint(f"{TICKET}/call", command=call_one)
-RECALL = staff_endpoint(f"{TICKET}/recall", command=recall)
-SEAT = staff_endpoint(f"{TICKET}/seat", command=seat)
-NO_SHOW = staff_endpoint(f"{TICKET}/no-show", command=miss)
-RETURN = staff_endpoint(f"{TICKET}/return", command=return_)
-TRANSFER = staff_endpoint(f"{TICKET}/transfer", command=transfer)
-CANCEL = ticket_endpoint(f"{TICKET}/cancel", scope=PUBLIC, command=cancel, shape=public_json)
+CALL = by_staff(f"{TICKET}/call", command=call_one)
+RECALL = by_staff(f"{TICKET}/recall", command=recall)
+SEAT = by_staff(f"{TICKET}/seat", command=seat)
+NO_SHOW = by_staff(f"{TICKET}/no-show", command=miss)
+RETURN = by_staff(f"{TICKET}/return", command=return_)
+TRANSFER = by_staff(f"{TICKET}/transfer", command=transfer)
+CANCEL = on_one_ticket(f"{TICKET}/cancel", scope=PUBLIC, command=cancel, shape=public_json)
 
 routes: list[Route] = [
     write.route for write in (CALL_NEXT, CALL, RECALL, SEAT, NO_SHOW, RETURN, CANCEL, TRANSFER)
