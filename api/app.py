@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from daybook.api.admin import (
     doctor,
@@ -163,24 +163,20 @@ class App(Starlette):
         REQUEST.set(scope)
         timed_send = TimedSend(scope, send)
         try:
-            await self._respond(scope, receive, timed_send)
+            await self._handler(scope)(scope, receive, timed_send)
         finally:
             endpoint = scope.get("endpoint")
             self.traffic.observe(scope["method"], endpoint, timed_send.status, timed_send.seconds)
 
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _handler(self, scope: Scope) -> ASGIApp:
+        """The endpoint of a write, or the response that rejects the request. Starlette handles
+        everything else."""
         endpoint = self._lookup.find(scope)
         if endpoint is None:
             methods = self._lookup.allowed_methods(scope)
-            response = (
-                method_not_allowed_response(scope["method"], scope["path"], methods)
-                if methods
-                else None
-            )
-            await (response or super().__call__)(scope, receive, send)
-        else:
-            scope["app"], scope["endpoint"] = self, endpoint
-            response = self.authenticator.check(scope, endpoint.needs)
-            await (endpoint if response is None else self.authenticator.reject(response))(
-                scope, receive, send
-            )
+            if methods:
+                return method_not_allowed_response(scope["method"], scope["path"], methods)
+            return super().__call__
+        scope["app"], scope["endpoint"] = self, endpoint
+        refused = self.authenticator.check(scope, endpoint.needs)
+        return endpoint if refused is None else self.authenticator.reject(refused)

@@ -1,21 +1,18 @@
 """Runs the checks of `daybook doctor` and returns their findings."""
 
-from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import Literal, TypedDict
 
-import orjson
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import EmptyBody, Reply, RequestContext, WriteEndpoint
+from daybook.api.endpoints.command import EmptyBody, RequestContext, WriteEndpoint
 from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR
 from daybook.api.runtime.background.protocol import FindingReported
 from daybook.api.runtime.background.task import BackgroundTask
-from daybook.eventlog.origin import StoredResponse
 from daybook.projections.doctor.finding import Finding, Health
 
 
@@ -70,22 +67,21 @@ def finding_json(finding: FindingReported | Finding) -> FindingJSON:
     }
 
 
-class ExamineEndpoint(WriteEndpoint[EmptyBody]):
-    summary = "Start an examination; concurrent requests share one."
-    answers = staticmethod(doctor_json)
-    headers: ClassVar[Mapping[str, Any]] = {}
-
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        self.read(context, body)
-        task = context.service.background_tasks.start_examination()
-        return StoredResponse(self.status, orjson.dumps(doctor_json(task))), []
+async def examine(_: EmptyBody, context: RequestContext) -> DoctorAnswer:
+    """Start an examination; concurrent requests share one."""
+    return doctor_json(context.service.background_tasks.start_examination())
 
 
-EXAMINE = ExamineEndpoint(
-    "POST", "/api/doctor", takes=EmptyBody, scope=AUDITOR, status=HTTPStatus.ACCEPTED
+EXAMINE = WriteEndpoint(
+    "POST",
+    "/api/doctor",
+    scope=AUDITOR,
+    answer=examine,
+    status=HTTPStatus.ACCEPTED,
+    headers={},
 )
 
 routes: list[Route] = [
-    QueryEndpoint("/api/doctor", get_examination, scope=AUDITOR).route,
+    QueryEndpoint("/api/doctor", get_examination, scope=AUDITOR, reads_database=False).route,
     EXAMINE.route,
 ]

@@ -8,7 +8,7 @@ from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import Moment, moment
@@ -96,6 +96,6 @@ def explain_kind(kind: str) -> Any:
 
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint(f"/api/{plural}/{{id}}/explain", explain_kind(kind), scope=AUDITOR).route
+    QueryEndpoint(f"/api/{plural}/{{id}}/explain", explain_kind(kind), scope=AUDITOR).route
     for plural, kind in KINDS.items()
 ]

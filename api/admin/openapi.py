@@ -11,9 +11,10 @@ from msgspec import NODEFAULT
 from msgspec.json import schema_components
 from msgspec.structs import fields
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import CommandEndpoint, WriteEndpoint
+from daybook.api.endpoints.command import Reply, WriteEndpoint
 from daybook.api.endpoints.query import NDJSON, QueryEndpoint
 from daybook.api.http.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON
 from daybook.api.http.query_parameters import NoParameters
@@ -25,7 +26,7 @@ from daybook.api.version import version
 from daybook.domain.patterns import in_ecma
 from daybook.domain.values import Name, Text
 
-Described = WriteEndpoint[Any] | QueryEndpoint
+Described = WriteEndpoint | QueryEndpoint
 Description = dict[str, Any]
 Schemas = dict[Any, Description]
 
@@ -106,9 +107,11 @@ def _types(route: Route) -> Iterator[Any]:
 
 
 def answer_types(endpoint: Described) -> tuple[Any, ...]:
-    """The response type, or the members of a union, which msgspec cannot describe as one."""
+    """The response type, or the members of a union, which msgspec cannot describe as one. Replies
+    and responses are rendered JSON of another member."""
     answer = get_type_hints(endpoint.answers, include_extras=True)["return"]
-    return get_args(answer) if get_origin(answer) in (Union, UnionType) else (answer,)
+    kinds = get_args(answer) if get_origin(answer) in (Union, UnionType) else (answer,)
+    return tuple(kind for kind in kinds if kind not in (Reply, Response))
 
 
 def _operation(route: Route, schemas: Schemas) -> Description:
@@ -133,7 +136,7 @@ def _needs(route: Route) -> Description:
     return {"security": [{"key": scopes}]} if scopes else {}
 
 
-def _has_body(endpoint: Described) -> TypeGuard[WriteEndpoint[Any]]:
+def _has_body(endpoint: Described) -> TypeGuard[WriteEndpoint]:
     return isinstance(endpoint, WriteEndpoint) and endpoint.method != "GET"
 
 
@@ -151,7 +154,7 @@ def _headers(endpoint: Described) -> Mapping[str, Any]:
     headers = dict(endpoint.headers)
     if isinstance(endpoint, WriteEndpoint) and endpoint.takes_reason:
         headers["Daybook-Reason"] = Reason
-    if isinstance(endpoint, CommandEndpoint) and endpoint.is_about_one:
+    if isinstance(endpoint, WriteEndpoint) and endpoint.is_about_one:
         headers["If-Match"] = IfMatch
     return headers
 
@@ -164,7 +167,7 @@ def _parameter(where: str, name: str, schema: Description, default: Any = None) 
     return {"name": name, "in": where, "schema": given}
 
 
-def _body(endpoint: WriteEndpoint[Any], schemas: Schemas) -> Description:
+def _body(endpoint: WriteEndpoint, schemas: Schemas) -> Description:
     return {
         "required": not endpoint.may_be_empty,
         "content": {JSONAnswer.media_type: {"schema": schemas[endpoint.takes]}},
@@ -226,4 +229,6 @@ async def openapi(_: NoParameters, request: Request) -> Description:
     return describe(request.app.routes)
 
 
-routes: list[Route] = [QueryEndpoint("/openapi.json", openapi, scope=PUBLIC).route]
+routes: list[Route] = [
+    QueryEndpoint("/openapi.json", openapi, scope=PUBLIC, reads_database=False).route
+]

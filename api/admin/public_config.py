@@ -62,4 +62,6 @@ async def config(_: NoParameters, request: Request) -> ConfigJSON:
     return config_json(request.app.settings)
 
 
-routes: list[Route] = [QueryEndpoint("/api/config", config, scope=PUBLIC).route]
+routes: list[Route] = [
+    QueryEndpoint("/api/config", config, scope=PUBLIC, reads_database=False).route
+]

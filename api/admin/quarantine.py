@@ -4,20 +4,16 @@ from typing import Annotated, Literal, TypedDict
 from uuid import UUID
 
 from msgspec import Meta
-from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, CommandEndpoint, Reply, RequestContext
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.command import Body, RequestContext, WriteEndpoint
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.request_reader import Reason
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import ADMIN, AUDITOR
-from daybook.domain.command import Command
-from daybook.domain.quarantine import Fault, Quarantine, SetAside
-from daybook.eventlog.origin import Origin
-from daybook.eventlog.writing.idempotency import IdempotencyKey
+from daybook.domain.quarantine import Quarantine, SetAside
 from daybook.projections.quarantine.first_fault import fault_to_set_aside
 from daybook.projections.quarantine.quarantines import all_quarantines
 
@@ -71,38 +67,23 @@ async def list_quarantines(_: NoParameters, request: Request) -> QuarantinesAnsw
     return {"quarantines": [quarantine_json(one) for one in found]}
 
 
-def set_aside(body: SetAsideBody, context: RequestContext) -> SetAside:
+async def set_aside(body: SetAsideBody, context: RequestContext) -> SetAside:
     """Remove an unreadable aggregate from the live tables."""
-    # `SetAsideEndpoint` fills the fault in from the log before it submits the command.
-    unknown = Fault(aggregate_id=context.id, kind="", topic="", position=0, version=0, error="")
-    return SetAside(fault=unknown, reason=body.reason)
+    # The fault is read from the log instead of trusting the client.
+    aggregate_id = context.id
+    fault = await context.service.read(lambda reader: fault_to_set_aside(reader, aggregate_id))
+    return SetAside(fault=fault, reason=body.reason)
 
 
 def answer_json(quarantine: Quarantine) -> QuarantineAnswer:
     return {"quarantine": quarantine_json(quarantine)}
 
 
-class SetAsideEndpoint(CommandEndpoint[SetAsideBody, Quarantine]):
-    """Reads the fault from the log instead of trusting the client."""
-
-    async def submit(
-        self,
-        context: RequestContext,
-        command: Command[Quarantine],
-        origin: Origin,
-        key: IdempotencyKey | None,
-    ) -> Reply:
-        assert isinstance(command, SetAside)
-        wanted = command.fault.aggregate_id
-        fault = await context.service.read(lambda reader: fault_to_set_aside(reader, wanted))
-        return await super().submit(context, replace(command, fault=fault), origin, key)
-
-
-SET_ASIDE = SetAsideEndpoint(
+SET_ASIDE = WriteEndpoint(
     "POST", "/api/quarantine/{id}/set-aside", scope=ADMIN, command=set_aside, shape=answer_json
 )
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint("/api/quarantine", list_quarantines, scope=AUDITOR).route,
+    QueryEndpoint("/api/quarantine", list_quarantines, scope=AUDITOR).route,
     SET_ASIDE.route,
 ]

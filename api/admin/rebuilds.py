@@ -3,31 +3,28 @@
 One rebuild at a time, enforced by a database lock; only the process that runs it knows its state.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
-import orjson
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
 from daybook.api.endpoints.command import (
-    Body,
+    KEY_HEADER,
     EmptyBody,
-    Reply,
     RequestContext,
     WithReason,
     WriteEndpoint,
+    client_key,
 )
 from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
-from daybook.api.http.request_reader import KeyText, read_idempotency_key, unprocessable
+from daybook.api.http.request_reader import unprocessable
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import ADMIN, AUDITOR
 from daybook.api.runtime.background.protocol import TableCompared
 from daybook.api.runtime.background.task import BackgroundTask, RequestedTask
-from daybook.eventlog.origin import StoredResponse
 from daybook.projections.rebuild.targets import TARGETS
 
 NAMES = tuple(target.name for target in TARGETS)
@@ -87,7 +84,7 @@ async def get_rebuild(_: NoParameters, request: Request) -> RebuildsAnswer:
     }
 
 
-async def start(body: NewRebuild, context: RequestContext) -> BackgroundTask | None:
+async def start(body: NewRebuild, context: RequestContext) -> RebuildAnswer:
     """Rebuild tables from the log, or only verify them."""
     if unknown := [name for name in body.names if name not in NAMES]:
         raise unprocessable(
@@ -95,17 +92,20 @@ async def start(body: NewRebuild, context: RequestContext) -> BackgroundTask | N
             f"Unknown table {unknown[0][:80]!r}: choose from {', '.join(NAMES)}.",
         )
     work: Literal["verify", "rebuild"] = "verify" if body.verify_only else "rebuild"
-    key = read_idempotency_key(context.scope)
+    key, tables = client_key(context), body.names or NAMES
     by = RequestedTask(context.caller.actor, body.reason)
-    return context.service.background_tasks.start_rebuild(work, body.names or NAMES, key, by)
+    task = context.service.background_tasks.start_rebuild(work, tables, key, by)
+    return {"rebuild": rebuild_json(task)}
 
 
-async def stop(_: EmptyBody, context: RequestContext) -> BackgroundTask | None:
+async def stop(_: EmptyBody, context: RequestContext) -> RebuildAnswer:
     """Stop the running rebuild; the next one resumes from there."""
+    # The key has no effect, but a malformed one is refused.
+    client_key(context)
     running = context.service.background_tasks.rebuild
     if running is not None and running.is_running:
         await running.stop()
-    return running
+    return {"rebuild": rebuild_json(running)}
 
 
 def rebuild_json(task: BackgroundTask | None) -> RebuildJSON | None:
@@ -135,33 +135,18 @@ def _table_json(compared: TableCompared) -> TableJSON:
     }
 
 
-Act = Callable[[Any, RequestContext], Awaitable[BackgroundTask | None]]
-
-
-class RebuildEndpoint(WriteEndpoint[Body]):
-    headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
-
-    def __init__(self, path: str, *, takes: type[Body], act: Act, status: HTTPStatus) -> None:
-        super().__init__("POST", path, takes=takes, scope=ADMIN, status=status)
-        self.summary = act.__doc__ or ""
-        self._act = act
-
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        # Stopping ignores the key, but a malformed one is still refused.
-        read_idempotency_key(context.scope)
-        task = await self._act(self.read(context, body), context)
-        return StoredResponse(self.status, orjson.dumps(self.answers(task))), []
-
-    @staticmethod
-    def answers(task: BackgroundTask | None) -> RebuildAnswer:
-        return {"rebuild": rebuild_json(task)}
-
-
-START = RebuildEndpoint("/api/rebuilds", takes=NewRebuild, act=start, status=HTTPStatus.ACCEPTED)
-STOP = RebuildEndpoint("/api/rebuilds/stop", takes=EmptyBody, act=stop, status=HTTPStatus.OK)
+START = WriteEndpoint(
+    "POST",
+    "/api/rebuilds",
+    scope=ADMIN,
+    answer=start,
+    status=HTTPStatus.ACCEPTED,
+    headers=KEY_HEADER,
+)
+STOP = WriteEndpoint("POST", "/api/rebuilds/stop", scope=ADMIN, answer=stop, headers=KEY_HEADER)
 
 routes: list[Route] = [
-    QueryEndpoint("/api/rebuilds", get_rebuild, scope=AUDITOR).route,
+    QueryEndpoint("/api/rebuilds", get_rebuild, scope=AUDITOR, reads_database=False).route,
     START.route,
     STOP.route,
 ]

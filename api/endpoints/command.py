@@ -1,16 +1,18 @@
-"""Base classes of endpoints that write: a request becomes one command.
+"""Endpoints that write. Each is one `WriteEndpoint`, composed of a function and of policies.
 
-Each endpoint declares its body, its command and the JSON of its response. This module reads bodies
-and idempotency keys, renders refusals, and adds the headers with command id and log position.
+The function turns a typed body into a command, or answers by itself if the request is no single
+command. Policies are values: who may call, how the body is read, how the command is submitted.
+`WriteEndpoint._answer` applies them from top to bottom.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
 from asyncio import Future
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_type_hints
+from inspect import iscoroutinefunction
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 from uuid import UUID, uuid5
 
 import orjson
@@ -54,7 +56,7 @@ from daybook.domain.api_keys.scope import Scope as KeyScope
 from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
 from daybook.domain.version_check import ExpectVersion
-from daybook.domain.visibility import within
+from daybook.domain.visibility import UNBOUND, within
 from daybook.eventlog.origin import Origin, Receipt, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 
@@ -62,15 +64,17 @@ from daybook.eventlog.writing.idempotency import IdempotencyKey
 KEYED_COMMANDS = UUID("6f0f4a1e-8c0b-5d0e-9d5a-3b7c1f2e4d60")
 
 RawHeaders = list[tuple[bytes, bytes]]
-Reply = tuple[StoredResponse, RawHeaders]
 JSON_TYPE = (b"content-type", b"application/json")
 PROBLEM_TYPE = (b"content-type", b"application/problem+json")
+KEY = b"idempotency-key"
 CORRELATION = b"daybook-correlation-id"
 REASON = b"daybook-reason"
 IF_MATCH = b"if-match"
 PREFER = b"prefer"
 AWAY = "The database cannot be read at the moment. Nothing was done; send it again."
 REPLAYED = (b"idempotent-replayed", b"true")
+# Ints, because enum attributes and flags are slow, and every request compares with these.
+_ADMIN, _NO_CONTENT, _BAD_REQUEST = ADMIN.value, 204, 400
 
 
 class Body(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
@@ -91,17 +95,36 @@ class WithReason(Body, frozen=True):
 Preference = Annotated[
     str, Meta(description="`return=minimal` omits optional parts of the answer.")
 ]
+KEY_HEADER: Mapping[str, Any] = {"Idempotency-Key": KeyText}
+COMMAND_HEADERS: Mapping[str, Any] = {**KEY_HEADER, "Daybook-Correlation-Id": Id}
+PREFER_HEADER: Mapping[str, Any] = {"Prefer": Preference}
+
+
+class Reply(Struct, frozen=True, gc=False):
+    response: StoredResponse
+    headers: RawHeaders
+
 
 B = TypeVar("B", bound=Body)
 A = TypeVar("A")
 T = TypeVar("T")
-Shape = Callable[[A], Mapping[str, Any]]
+Render = Callable[[Any], StoredResponse]
 
 
 class RequestContext:
-    """A request, its caller and the service: input of an endpoint's command."""
+    """A request, its caller and the service: input of an endpoint's function."""
 
-    __slots__ = ("caller", "headers", "parameters", "receive", "scope", "service", "settings")
+    __slots__ = (
+        "body",
+        "caller",
+        "headers",
+        "parameters",
+        "receive",
+        "reply_headers",
+        "scope",
+        "service",
+        "settings",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, parameters: type[Parameters]) -> None:
         app = scope["app"]
@@ -112,6 +135,9 @@ class RequestContext:
         self.settings: Settings = app.settings
         self.headers: Headers = dict(scope["headers"])
         self.parameters: Any = read_parameters(scope["query_string"], parameters)
+        self.body = b""
+        self.reply_headers: RawHeaders = []
+        """Headers that an answering function adds to its response."""
 
     @property
     def id(self) -> UUID:
@@ -124,6 +150,13 @@ class RequestContext:
         if text is not None:
             return read_id(text.decode("latin-1"))
         return trace_of(self.headers.get(b"traceparent"))
+
+    @property
+    def prefers_minimal(self) -> bool:
+        return self.headers.get(PREFER) == b"return=minimal"
+
+    def read_json(self, decoder: Decoder[T]) -> T:
+        return read_json(self.headers, self.body, decoder, self.settings)
 
     def require_valid_key(self) -> None:
         """Raises 401 if the key was revoked while the request waited."""
@@ -139,15 +172,48 @@ class RequestContext:
         else:
             await key_cache.wait_until_revoked(self.caller)
 
+    def idempotency_key(
+        self, text: str | None, request: Struct, render: Render
+    ) -> IdempotencyKey | None:
+        """The key with a fingerprint of operation, path, parameters and decoded body, so that
+        formatting does not matter."""
+        if text is None:
+            return None
+        fingerprinted = {
+            "operation": self.scope["endpoint"].operation,
+            "path": self.scope["path_params"],
+            "parameters": self.parameters,
+            "body": request,
+        }
+        if IF_MATCH in self.headers:
+            fingerprinted["ifMatch"] = self.headers[IF_MATCH].decode("latin-1")
+        return IdempotencyKey(
+            principal=self.caller.id,
+            key=text,
+            fingerprint=sha256(encode(fingerprinted, order="sorted")).digest(),
+            render=render,
+        )
+
+    def origin(self, key: IdempotencyKey | None, correlation: UUID | None = None) -> Origin:
+        """Derives the command id from the idempotency key, so that a retry is the same command."""
+        command_id = (
+            uuid7() if key is None else uuid5(KEYED_COMMANDS, orjson.dumps(key.scope).decode())
+        )
+        self.scope[COMMAND_ID] = command_id
+        return Origin(command_id=command_id, actor=self.caller.actor, correlation=correlation)
+
     def submit(
         self, command: Command[A], origin: Origin, key: IdempotencyKey | None = None
     ) -> Future[Receipt]:
         """Submits a command, restricted to the caller's visibility. Logs commands of admins."""
-        if self.caller.scope & ADMIN and self.service.key_cache is not None:
+        caller, service = self.caller, self.service
+        if caller.mask & _ADMIN and service.key_cache is not None:
             log_event("admin.acted")
         if IF_MATCH in self.headers:
             command = self._expect_version(command)
-        return self.service.committer.submit(within(command, self.caller.bounds), origin, key)
+        if caller.bounds is not UNBOUND:
+            command = within(command, caller.bounds)
+        return service.committer.submit(command, origin, key)
 
     def _expect_version(self, command: Command[A]) -> Command[A]:
         versions = read_if_match(self.headers[IF_MATCH])
@@ -156,29 +222,31 @@ class RequestContext:
         return ExpectVersion(command, self.id, versions)
 
 
-class WriteEndpoint(ABC, Generic[B]):
-    """Reads the body, calls `answer`, and sends its response."""
+def client_key(context: RequestContext) -> str | None:
+    return read_idempotency_key(context.scope) if KEY in context.headers else None
 
-    summary: str
-    answers: Callable[..., Any]
-    """Its return type describes the response in OpenAPI."""
 
-    headers: ClassVar[Mapping[str, Any]] = {
-        "Idempotency-Key": KeyText,
-        "Daybook-Correlation-Id": Id,
-    }
-    """Supported request headers with their types. Daybook-Reason is added for bodies with a reason,
-    If-Match for paths with an id."""
+class Submission(Struct, frozen=True, gc=False):
+    """A command that is ready to be submitted, with the request that it came from."""
 
-    also: tuple[HTTPStatus, ...] = ()
-    """Further success statuses."""
+    context: RequestContext
+    request: Any
+    command: Any
+    key: IdempotencyKey | None
+    correlation: UUID | None
 
-    problems: tuple[HTTPStatus, ...] = ()
-    """Problem statuses of this endpoint, beside those that every write has."""
+    def submit(self) -> Future[Receipt]:
+        origin = self.context.origin(self.key, self.correlation)
+        return self.context.submit(self.command, origin, self.key)
 
-    minimal_variant: "WriteEndpoint[B] | None" = None
-    """Answers requests with Prefer: return=minimal."""
 
+ToCommand = Callable[[B, RequestContext], Command[A] | Awaitable[Command[A]]]
+ToAnswer = Callable[[B, RequestContext], Awaitable[Mapping[str, Any] | Reply]]
+Submit = Callable[[Submission], Awaitable[Receipt]]
+Completion = Callable[[RequestContext, StoredResponse, Receipt], Awaitable[StoredResponse]]
+
+
+class WriteEndpoint:
     changes: ClassVar[bool] = True
     """Also for GET, which pops messages: authentication treats it as an unsafe method."""
 
@@ -187,32 +255,83 @@ class WriteEndpoint(ABC, Generic[B]):
         method: str,
         path: str,
         *,
-        takes: type[B],
         scope: KeyScope,
+        command: ToCommand[B, A] | None = None,
+        answer: ToAnswer[B] | None = None,
+        shape: Callable[[A], Mapping[str, Any]] | None = None,
+        minimal: Callable[[A], Mapping[str, Any]] | None = None,
         status: HTTPStatus = HTTPStatus.OK,
+        status_of: Callable[[A], HTTPStatus] | None = None,
+        shapes_refusals: bool = False,
+        also: tuple[HTTPStatus, ...] = (),
+        problems: tuple[HTTPStatus, ...] = (),
+        headers: Mapping[str, Any] = COMMAND_HEADERS,
         parameters: type[Parameters] = NoParameters,
         body_bytes_max: int = BODY_BYTES_MAX,
+        rejects: Callable[[Scope], Reply | None] | None = None,
+        authorizes: Callable[[RequestContext], Problem | None] | None = None,
+        reads: Callable[[RequestContext], B] | None = None,
+        keyed_by: Callable[[RequestContext], str | None] = client_key,
+        submits: Submit = Submission.submit,
+        completes: Completion | None = None,
+        is_for_browsers: bool = False,
     ) -> None:
-        self.method, self.path, self.takes, self.status = method, path, takes, status
+        """`command` with the `shape` of its result, or `answer`. The annotation of the function's
+        first parameter is the type of the body, its docstring the summary, and the return type of
+        `shape` or `answer` describes the response in OpenAPI. Policies:
+
+        - `minimal`: the shape for requests with Prefer: return=minimal.
+        - `status_of`: the status of a result, if not always `status`; `also` documents the others.
+        - `shapes_refusals`: `shape` renders refusals too, with `status`.
+        - `problems`: documented problem statuses, beside those that every write has.
+        - `headers`: supported request headers with their types. Daybook-Reason is added for bodies
+          with a reason, If-Match for commands on an id, Prefer for `minimal`.
+        - `rejects`: a response sent before the body is read, such as 429 under overload.
+        - `authorizes`: the problem of a request that lacks a secret or signature of its own.
+        - `reads`: reads the body, instead of one JSON value of the declared type.
+        - `keyed_by`: the text of the idempotency key.
+        - `submits`: submits the command, such as by a long poll.
+        - `completes`: adds to a response what must not be stored under an idempotency key.
+        """
+        function = command or answer
+        assert function is not None, "an endpoint has a command or an answer"
+        self.method, self.path, self.status, self.also = method, path, status, also
         self.scope, self.needs = scope, scope.value
-        self.parameters = parameters
         self.operation = f"{method} {path}"
-        self._decoder = Decoder(takes)
+        self.summary = function.__doc__ or ""
+        self.takes: type[Body] = next(iter(get_type_hints(function).values()))
+        self.answers = shape or answer
+        self.problems, self.parameters = problems, parameters
+        self.headers = headers if minimal is None else {**headers, **PREFER_HEADER}
+        self.is_about_one = command is not None and "{id}" in path
+        self.may_be_empty = not any(field.required for field in fields(self.takes))
+        self.takes_reason = issubclass(self.takes, WithReason)
+        self.is_for_browsers = is_for_browsers
+        self._command: Any = command
+        self._is_async = iscoroutinefunction(command)
+        self._answers = answer
+        self._render = partial(self._rendered, shape)
+        self._render_minimal = partial(self._rendered, minimal)
+        self._has_minimal = minimal is not None
+        self._status_of, self._shapes_refusals = status_of, shapes_refusals
+        self._correlates = "Daybook-Correlation-Id" in headers
         self._body_bytes_max = body_bytes_max
-        self.may_be_empty = not any(field.required for field in fields(takes))
-        self.takes_reason = issubclass(takes, WithReason)
+        self._decoder = Decoder(self.takes)
+        self._rejects, self._authorizes = rejects, authorizes
+        self._reads = reads or self._read
+        self._keyed_by, self._submits, self._completes = keyed_by, submits, completes
 
     @property
     def route(self) -> Route:
         route = Route(self.path, self, methods=[self.method])
-        if self.changes and route.methods is not None:
-            # Starlette adds HEAD to every GET: it would take a message and discard it.
-            route.methods.discard("HEAD")
+        # Starlette adds HEAD to every GET: it would take a message and discard it.
+        route.methods = {self.method}
         return route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            answer, headers = self.reject_early(scope) or await self._answer(scope, receive)
+            rejection = None if self._rejects is None else self._rejects(scope)
+            reply = rejection or await self._answer(scope, receive)
         except BadInputError as error:
             await error.problem(scope, receive, send)
             return
@@ -226,27 +345,40 @@ class WriteEndpoint(ABC, Generic[B]):
         except Exception:
             await internal_error_response()(scope, receive, send)
             raise  # The server logs it.
-        if answer.status != HTTPStatus.NO_CONTENT:
-            headers.append((b"content-length", b"%d" % len(answer.body)))
-            headers.append(JSON_TYPE if answer.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE)
-        start = {"type": "http.response.start", "status": answer.status, "headers": headers}
-        await send(start)
-        await send({"type": "http.response.body", "body": answer.body})
-
-    def reject_early(self, scope: Scope) -> Reply | None:  # noqa: ARG002 (few do)
-        """A response that is sent before the request is read, such as a load-shedding 429."""
-        return None
+        response, headers = reply.response, reply.headers
+        if response.status != _NO_CONTENT:
+            content_type = JSON_TYPE if response.status < _BAD_REQUEST else PROBLEM_TYPE
+            headers = [*headers, (b"content-length", b"%d" % len(response.body)), content_type]
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await send({"type": "http.response.body", "body": response.body})
 
     async def _answer(self, scope: Scope, receive: Receive) -> Reply:
         context = RequestContext(scope, receive, self.parameters)
         bytes_max = self.body_bytes_max(context.settings)
-        body = await read_bytes(context.headers, receive, bytes_max)
-        chosen = (
-            self.minimal_variant
-            if self.minimal_variant is not None and prefers_minimal(context)
-            else self
-        )
-        return await chosen.answer(context, body)
+        context.body = await read_bytes(context.headers, receive, bytes_max)
+        if self._authorizes is not None and (refused := self._authorizes(context)) is not None:
+            return problem_reply(refused)
+        request = self._reads(context)
+        if self._answers is not None:
+            answer = await self._answers(request, context)
+            if isinstance(answer, Reply):
+                return answer
+            return Reply(StoredResponse(self.status, orjson.dumps(answer)), context.reply_headers)
+        command = self._command(request, context)
+        if self._is_async:
+            command = await command
+        is_minimal = self._has_minimal and context.prefers_minimal
+        render = self._render_minimal if is_minimal else self._render
+        key = context.idempotency_key(self._keyed_by(context), request, render)
+        correlation = context.correlation if self._correlates else None
+        try:
+            receipt = await self._submits(Submission(context, request, command, key, correlation))
+            response = receipt.replayed_response or render(receipt.result)
+            if self._completes is not None:
+                response = await self._completes(context, response, receipt)
+        except KNOWN_ERRORS as error:
+            return self._error_reply(context, error)
+        return Reply(response, receipt_headers(receipt))
 
     def body_bytes_max(self, limits: LimitSettings) -> int:
         """The endpoint's limit, or a smaller one from the settings."""
@@ -254,134 +386,34 @@ class WriteEndpoint(ABC, Generic[B]):
         set_max = limits.batch_body_bytes_max if is_batch else limits.body_bytes_max
         return min(self._body_bytes_max, set_max)
 
-    def read(self, context: RequestContext, body: bytes) -> B:
-        is_empty = not body and self.may_be_empty
-        value = self.takes() if is_empty else self.read_as(context, body, self._decoder)
-        return self._with_reason(value, context) if self.takes_reason else value
+    def _read(self, context: RequestContext) -> Any:
+        is_empty = not context.body and self.may_be_empty
+        request = self.takes() if is_empty else context.read_json(self._decoder)
+        if self.takes_reason and (text := context.headers.get(REASON)) is not None:
+            return replace(request, reason=read_reason(text))
+        return request
 
-    def _with_reason(self, value: B, context: RequestContext) -> B:
-        text = context.headers.get(REASON)
-        return value if text is None else replace(value, reason=read_reason(text))
-
-    def read_as(self, context: RequestContext, body: bytes, decoder: Decoder[T]) -> T:
-        return read_json(context.headers, body, decoder, context.settings)
-
-    @abstractmethod
-    async def answer(self, context: RequestContext, body: bytes) -> Reply: ...
-
-
-class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
-    """An endpoint that turns one request into one command. The annotation of the command's first
-    parameter is the type of the body."""
-
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        *,
-        scope: KeyScope,
-        command: Callable[[B, RequestContext], Command[A]],
-        shape: Shape[A],
-        status: HTTPStatus = HTTPStatus.OK,
-        parameters: type[Parameters] = NoParameters,
-        body_bytes_max: int = BODY_BYTES_MAX,
-    ) -> None:
-        takes: type[B] = next(iter(get_type_hints(command).values()))
-        super().__init__(
-            method,
-            path,
-            takes=takes,
-            scope=scope,
-            status=status,
-            parameters=parameters,
-            body_bytes_max=body_bytes_max,
-        )
-        self.summary = command.__doc__ or ""
-        self.answers = shape
-        self._command = command
-        self._shape = shape
-        self.is_about_one = "{id}" in path
-
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        value = self.read(context, body)
-        command = self._command(value, context)
-        key = self.key(context, value)
-        origin = origin_of(context, key, context.correlation)
-        return await self.submit(context, command, origin, key)
-
-    def key(self, context: RequestContext, value: B) -> IdempotencyKey | None:
-        text = read_idempotency_key(context.scope)
-        if text is None:
-            return None
-        return idempotency_key(context, value, self.operation, text, self.render)
-
-    async def submit(
-        self,
-        context: RequestContext,
-        command: Command[A],
-        origin: Origin,
-        key: IdempotencyKey | None,
-    ) -> Reply:
-        try:
-            receipt = await context.submit(command, origin, key)
-        except KNOWN_ERRORS as error:
-            headers = [(b"daybook-command-id", str(origin.command_id).encode())]
-            return self.error_reply(error, headers)
-        return receipt.replayed_response or self.render(receipt.result), receipt_headers(receipt)
-
-    def error_reply(self, error: Exception, headers: RawHeaders) -> Reply:
-        if isinstance(error, Refusal):
-            return self.render(error), headers
-        problem = problem_of(error)
-        return stored_problem(problem), headers + retry_after(problem)
-
-    def render(self, outcome: A | Refusal) -> StoredResponse:
-        if isinstance(outcome, Refusal):
+    def _rendered(self, shape: Any, outcome: Any) -> StoredResponse:
+        if isinstance(outcome, Refusal) and not self._shapes_refusals:
             return stored_problem(problem_of(outcome))
-        return StoredResponse(self.status, orjson.dumps(self._shape(outcome)))
+        status = self.status if self._status_of is None else self._status_of(outcome)
+        body = b"" if status == _NO_CONTENT else orjson.dumps(shape(outcome))
+        return StoredResponse(status, body)
+
+    def _error_reply(self, context: RequestContext, error: Exception) -> Reply:
+        command_id = context.scope.get(COMMAND_ID)
+        headers = [] if command_id is None else [command_id_header(command_id)]
+        if isinstance(error, Refusal) and self._shapes_refusals:
+            return Reply(self._render(error), headers)
+        return problem_reply(problem_of(error), headers)
 
 
-def idempotency_key(
-    context: RequestContext,
-    value: Struct,
-    operation: str,
-    text: str,
-    render: Callable[[Any], StoredResponse],
-) -> IdempotencyKey:
-    """The key with a fingerprint of operation, path, parameters and decoded body, so that
-    formatting does not matter."""
-    request = {
-        "operation": operation,
-        "path": context.scope["path_params"],
-        "parameters": context.parameters,
-        "body": value,
-    }
-    if IF_MATCH in context.headers:
-        request["ifMatch"] = context.headers[IF_MATCH].decode("latin-1")
-    return IdempotencyKey(
-        principal=context.caller.id,
-        key=text,
-        fingerprint=sha256(encode(request, order="sorted")).digest(),
-        render=render,
-    )
-
-
-def prefers_minimal(context: RequestContext) -> bool:
-    return context.headers.get(PREFER) == b"return=minimal"
-
-
-def origin_of(
-    context: RequestContext, key: IdempotencyKey | None, correlation: UUID | None = None
-) -> Origin:
-    """Derives the command id from the idempotency key, so that a retry is the same command."""
-    actor = context.caller.actor
-    command_id = uuid7() if key is None else uuid5(KEYED_COMMANDS, orjson.dumps(key.scope).decode())
-    context.scope[COMMAND_ID] = command_id
-    return Origin(command_id=command_id, actor=actor, correlation=correlation)
+def command_id_header(command_id: UUID) -> tuple[bytes, bytes]:
+    return b"daybook-command-id", str(command_id).encode()
 
 
 def receipt_headers(receipt: Receipt) -> RawHeaders:
-    headers: RawHeaders = [(b"daybook-command-id", str(receipt.command_id).encode())]
+    headers: RawHeaders = [command_id_header(receipt.command_id)]
     if receipt.position is not None:
         headers.append((b"daybook-position", b"%d" % receipt.position))
     if receipt.replayed_response is not None:
@@ -393,5 +425,6 @@ def stored_problem(problem: Problem) -> StoredResponse:
     return StoredResponse(problem.status_code, bytes(problem.body))
 
 
-def retry_after(problem: Problem) -> RawHeaders:
-    return [one for one in problem.raw_headers if one[0] == b"retry-after"]
+def problem_reply(problem: Problem, headers: RawHeaders | None = None) -> Reply:
+    retry_after = [one for one in problem.raw_headers if one[0] == b"retry-after"]
+    return Reply(stored_problem(problem), (headers or []) + retry_after)

@@ -7,7 +7,6 @@ requests go through Starlette.
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from starlette.routing import Route
 from starlette.types import Scope
@@ -24,8 +23,8 @@ Masked = tuple[str, ...]
 
 class Lookup:
     def __init__(self, routes: Iterable[Route]) -> None:
-        self._fixed: dict[tuple[str, str], WriteEndpoint[Any]] = {}
-        self._named: dict[tuple[str, Masked], tuple[list[str], WriteEndpoint[Any]]] = {}
+        self._fixed: dict[tuple[str, str], WriteEndpoint] = {}
+        self._named: dict[tuple[str, Masked], tuple[list[str], WriteEndpoint]] = {}
         self._methods: dict[str, set[str]] = {}
         for route in routes:
             if not _PARAMETER.search(route.path):
@@ -33,7 +32,7 @@ class Lookup:
             if isinstance(route.endpoint, WriteEndpoint):
                 self._add(route.endpoint)
 
-    def _add(self, endpoint: WriteEndpoint[Any]) -> None:
+    def _add(self, endpoint: WriteEndpoint) -> None:
         names = _PARAMETER.findall(endpoint.path)
         if not names:
             self._fixed[endpoint.method, endpoint.path] = endpoint
@@ -50,7 +49,7 @@ class Lookup:
         methods = self._methods.get(scope["path"], set())
         return set() if scope["method"] in methods else methods
 
-    def find(self, scope: Scope) -> WriteEndpoint[Any] | None:
+    def find(self, scope: Scope) -> WriteEndpoint | None:
         method, path = scope["method"], scope["path"]
         if endpoint := self._fixed.get((method, path)):
             scope["path_params"] = {}

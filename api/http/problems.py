@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+from math import ceil
 from typing import Any, TypedDict
 
 import orjson
@@ -26,6 +27,7 @@ from daybook.eventlog.errors import (
 )
 
 RETRY_AFTER = {"Retry-After": "1"}
+RETRY_SECONDS_MAX = 60
 
 REFUSALS: dict[type[Refusal], HTTPStatus] = {
     errors.NotFoundError: HTTPStatus.NOT_FOUND,
@@ -188,6 +190,11 @@ def problem_json(status: HTTPStatus, code: str, detail: str) -> ProblemJSON:
     }
 
 
+def clamp_retry_after(seconds: float) -> int:
+    """Whole seconds for Retry-After, from 1 to RETRY_SECONDS_MAX."""
+    return min(RETRY_SECONDS_MAX, max(1, ceil(seconds)))
+
+
 def overloaded_response(
     *, queue_depth: int, retry_seconds: int, why: str = "The service is overloaded."
 ) -> Problem:
@@ -207,6 +214,9 @@ def unavailable_response(sentence: str) -> Problem:
 def problem_of(error: Exception) -> Problem:
     """The problem for a refusal or for an error of the event log."""
     code, sentence = reason_of(error)
+    if isinstance(error, errors.LaneFullError):
+        seconds = clamp_retry_after(error.wait_seconds)
+        return overloaded_response(queue_depth=error.depth, retry_seconds=seconds, why=sentence)
     if isinstance(error, Refusal):
         return Problem(REFUSALS[type(error)], code, sentence, more=error.facts)
     infrastructure = INFRASTRUCTURE_PROBLEMS[type(error)]

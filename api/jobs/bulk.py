@@ -5,11 +5,10 @@ and the cursor of the next page. A dry run only counts. With `expectedCount` a r
 more jobs match by now than the operator saw.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Literal, TypedDict, TypeVar
-from uuid import UUID
+from typing import Annotated, Literal, TypedDict
 
 import orjson
 import psycopg
@@ -22,12 +21,10 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WithReason,
     WriteEndpoint,
-    idempotency_key,
-    origin_of,
+    client_key,
     receipt_headers,
 )
 from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
-from daybook.api.http.request_reader import read_idempotency_key
 from daybook.api.jobs.commands import JobResultJSON, job_outcome_json
 from daybook.api.keys.access import ADMIN
 from daybook.domain.command import Command
@@ -38,7 +35,6 @@ from daybook.domain.values import Name, Text
 from daybook.domain.version_check import AsCounted
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.origin import StoredResponse
-from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.projections.jobs.job_filter import JobFilter
 from daybook.projections.jobs.job_list import JobPage, read_jobs
 from daybook.projections.snapshot import ListBehindError
@@ -103,48 +99,37 @@ class BulkAnswer(TypedDict):
     nextCursor: str | None
 
 
-B = TypeVar("B", bound=RetryMany | CancelMany)
-Change = Callable[[Sequence[UUID], JobStatus, str | None], ChangeJobs]
+async def retry(body: RetryMany, context: RequestContext) -> BulkAnswer | Reply:
+    """Retry dead or cancelled jobs, one page a request; or count them."""
+    return await _change_page(body, context, RetryJobs)
 
 
-class BulkEndpoint(WriteEndpoint[B]):
-    def __init__(self, path: str, *, takes: type[B], change: Change) -> None:
-        super().__init__("POST", path, takes=takes, scope=ADMIN)
-        self.summary = change.__doc__ or ""
-        self._change = change
+async def cancel(body: CancelMany, context: RequestContext) -> BulkAnswer | Reply:
+    """Cancel pending, processing or dead jobs, one page a request; or count them."""
+    return await _change_page(body, context, CancelJobs)
 
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        request = self.read(context, body)
-        # A dry run ignores the key, but a malformed one is still refused.
-        read_idempotency_key(context.scope)
-        correlation = context.correlation
-        page = await _page(context, request)
-        if request.dry_run:
-            return StoredResponse(HTTPStatus.OK, orjson.dumps(_count_json(page))), []
-        render = partial(_render, page)
-        key = self._key(context, request, render)
-        ids, seen = [job.id for job in page.jobs], JobStatus(request.filter.status)
-        command = _with_expected_count(self._change(ids, seen, request.reason), request, page)
-        origin = origin_of(context, key, correlation)
-        receipt = await context.submit(command, origin, key)
-        return receipt.replayed_response or render(receipt.result), receipt_headers(receipt)
 
-    def _key(
-        self,
-        context: RequestContext,
-        request: B,
-        render: Callable[[Sequence[JobOutcome]], StoredResponse],
-    ) -> IdempotencyKey | None:
-        text = read_idempotency_key(context.scope)
-        return (
-            None
-            if text is None
-            else idempotency_key(context, request, self.operation, text, render)
-        )
-
-    @staticmethod
-    def answers(answer: BulkAnswer) -> BulkAnswer:
-        return answer
+async def _change_page(
+    request: RetryMany | CancelMany,
+    context: RequestContext,
+    change: type[RetryJobs] | type[CancelJobs],
+) -> BulkAnswer | Reply:
+    # A dry run ignores the key, but a malformed one is still refused.
+    text, correlation = client_key(context), context.correlation
+    page = await _page(context, request)
+    if request.dry_run:
+        return _count_json(page)
+    render = partial(_render, page)
+    command = change(
+        job_ids=[job.id for job in page.jobs],
+        expected_status=JobStatus(request.filter.status),
+        because=request.reason,
+    )
+    key = context.idempotency_key(text, request, render)
+    origin = context.origin(key, correlation)
+    receipt = await context.submit(_with_expected_count(command, request, page), origin, key)
+    response = receipt.replayed_response or render(receipt.result)
+    return Reply(response, receipt_headers(receipt))
 
 
 async def _page(context: RequestContext, request: RetryMany | CancelMany) -> JobPage:
@@ -201,17 +186,7 @@ def _render(page: JobPage, outcomes: Sequence[JobOutcome]) -> StoredResponse:
     return StoredResponse(HTTPStatus.OK, orjson.dumps(answer))
 
 
-def retry(ids: Sequence[UUID], seen: JobStatus, because: str | None) -> RetryJobs:
-    """Retry dead or cancelled jobs, one page a request; or count them."""
-    return RetryJobs(job_ids=ids, expected_status=seen, because=because)
-
-
-def cancel(ids: Sequence[UUID], seen: JobStatus, because: str | None) -> CancelJobs:
-    """Cancel pending, processing or dead jobs, one page a request; or count them."""
-    return CancelJobs(job_ids=ids, expected_status=seen, because=because)
-
-
-RETRY = BulkEndpoint("/api/jobs/retry", takes=RetryMany, change=retry)
-CANCEL = BulkEndpoint("/api/jobs/cancel", takes=CancelMany, change=cancel)
+RETRY = WriteEndpoint("POST", "/api/jobs/retry", scope=ADMIN, answer=retry)
+CANCEL = WriteEndpoint("POST", "/api/jobs/cancel", scope=ADMIN, answer=cancel)
 
 routes: list[Route] = [RETRY.route, CANCEL.route]

@@ -2,26 +2,25 @@
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
-from typing import Any, ClassVar, NotRequired, TypedDict
+from typing import ClassVar, NotRequired, TypedDict
 from uuid import UUID
 
-import orjson
 from msgspec import Raw, Struct, ValidationError
 from msgspec.json import Decoder
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from daybook.api.endpoints.command import (
-    CommandEndpoint,
-    Preference,
+    COMMAND_HEADERS,
+    PREFER_HEADER,
     RequestContext,
     WithReason,
-    prefers_minimal,
-    stored_problem,
+    WriteEndpoint,
 )
-from daybook.api.http.problems import problem_of, reason_of
+from daybook.api.http.problems import reason_of
 from daybook.api.http.request_reader import unprocessable
 from daybook.api.jobs.requests import (
     ClaimBody,
@@ -36,20 +35,23 @@ from daybook.api.jobs.requests import (
 )
 from daybook.api.jobs.responses import JobJSON, job_json
 from daybook.api.keys.access import ADMIN, CLIENT, WORKER, Caller
-from daybook.api.limits.queue_depth import EnqueueEndpoint
+from daybook.api.limits.queue_depth import enqueues
 from daybook.api.settings.limits import BATCH_BODY_BYTES_MAX
 from daybook.domain.command import Needs, UnitOfWork
-from daybook.domain.errors import Refusal
 from daybook.domain.ids import id_of, key_of
 from daybook.domain.jobs.create import CreatedJob, CreateJobs, FollowUp, NewJob
 from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.jobs.manage import CancelJob, RetryJob
 from daybook.domain.jobs.work import FinishJob, FinishJobs, JobOutcome, JobResult, Outcome
-from daybook.eventlog.origin import StoredResponse
 
 # Module constants: enum attribute lookup is slow, and each reported job compares with these.
 _COMPLETED = JobStatus.COMPLETED
 _DONE = Outcome.DONE
+
+_ONE = Decoder(NewJobBody)
+_MANY = Decoder(NewJobs)
+_MEMBERS = Decoder(dict[str, Raw])
+_begins_with_jobs = re.compile(rb'\s*\{\s*"jobs"\s*:').match
 
 
 class JobAnswer(TypedDict):
@@ -190,38 +192,25 @@ def created_jobs_json(outcome: tuple[str, list[CreatedJob]]) -> JobAnswer | Jobs
     return {"jobs": [job_json(one.job) for one in jobs]}
 
 
-class CreateEndpoint(EnqueueEndpoint[NewJobs, tuple[str, list[CreatedJob]]]):
-    """Accepts one job or a batch; responds 200 if all jobs existed already."""
-
-    headers: ClassVar[Mapping[str, Any]] = {**EnqueueEndpoint.headers, "Prefer": Preference}
-    also = (HTTPStatus.OK,)
-
-    _one = Decoder(NewJobBody)
-    _members = Decoder(dict[str, Raw])
-    _begins_with_jobs = re.compile(rb'\s*\{\s*"jobs"\s*:').match
-
-    def read(self, context: RequestContext, body: bytes) -> NewJobs:
-        if self._begins_with_jobs(body) or (b'"jobs"' in body and self._has_jobs(body)):
-            many = super().read(context, body)
-            return NewJobs(many.jobs, "ids" if prefers_minimal(context) else "jobs")
-        return NewJobs([self.read_as(context, body, self._one)], "job")
-
-    def _has_jobs(self, body: bytes) -> bool:
-        try:
-            return "jobs" in self._members.decode(body)
-        except (ValidationError, ValueError):
-            return True
-
-    def render(self, outcome: tuple[str, list[CreatedJob]] | Refusal) -> StoredResponse:
-        if isinstance(outcome, Refusal):
-            return stored_problem(problem_of(outcome))
-        is_new = any(one.is_new for one in outcome[1])
-        status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
-        return StoredResponse(status, orjson.dumps(created_jobs_json(outcome)))
+def read_new_jobs(context: RequestContext) -> NewJobs:
+    """One job, or a batch."""
+    body = context.body
+    if _begins_with_jobs(body) or (b'"jobs"' in body and _has_jobs(body)):
+        many = context.read_json(_MANY)
+        return NewJobs(many.jobs, "ids" if context.prefers_minimal else "jobs")
+    return NewJobs([context.read_json(_ONE)], "job")
 
 
-class ReportEndpoint(CommandEndpoint[Results, list[JobOutcome]]):
-    headers: ClassVar[Mapping[str, Any]] = {**CommandEndpoint.headers, "Prefer": Preference}
+def _has_jobs(body: bytes) -> bool:
+    try:
+        return "jobs" in _MEMBERS.decode(body)
+    except (ValidationError, ValueError):
+        return True
+
+
+def created_status(outcome: tuple[str, list[CreatedJob]]) -> HTTPStatus:
+    """200 if all jobs existed already."""
+    return HTTPStatus.CREATED if any(one.is_new for one in outcome[1]) else HTTPStatus.OK
 
 
 def results_json(outcomes: list[JobOutcome]) -> ResultsAnswer | BriefResultsAnswer:
@@ -283,45 +272,37 @@ def _jitter() -> float:
     return random.random()  # noqa: S311 (spreads retries)
 
 
-CREATE = CreateEndpoint(
+CREATE = WriteEndpoint(
     "POST",
     "/api/jobs",
     scope=CLIENT | WORKER,
     command=create,
     shape=created_jobs_json,
     status=HTTPStatus.CREATED,
+    status_of=created_status,
+    also=(HTTPStatus.OK,),
+    problems=(HTTPStatus.TOO_MANY_REQUESTS,),
+    headers={**COMMAND_HEADERS, **PREFER_HEADER},
+    body_bytes_max=BATCH_BODY_BYTES_MAX,
+    reads=read_new_jobs,
+    submits=enqueues,
+)
+REPORT = WriteEndpoint(
+    "POST",
+    "/api/jobs/results",
+    scope=WORKER,
+    command=report,
+    shape=results_json,
+    minimal=results_minimal_json,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
-REPORT, BRIEF_REPORT = (
-    ReportEndpoint(
-        "POST",
-        "/api/jobs/results",
-        scope=WORKER,
-        command=report,
-        shape=shape,
-        body_bytes_max=BATCH_BODY_BYTES_MAX,
-    )
-    for shape in (results_json, results_minimal_json)
-)
-REPORT.minimal_variant = BRIEF_REPORT
-COMPLETE = CommandEndpoint(
-    "POST", "/api/jobs/{id}/complete", scope=WORKER, command=complete, shape=one_job_json
-)
-FAIL = CommandEndpoint(
-    "POST", "/api/jobs/{id}/fail", scope=WORKER, command=fail, shape=one_job_json
-)
-SNOOZE = CommandEndpoint(
-    "POST", "/api/jobs/{id}/snooze", scope=WORKER, command=snooze, shape=one_job_json
-)
-RELEASE = CommandEndpoint(
-    "POST", "/api/jobs/{id}/release", scope=WORKER, command=release, shape=one_job_json
-)
-CANCEL = CommandEndpoint(
-    "POST", "/api/jobs/{id}/cancel", scope=CLIENT, command=cancel, shape=one_job_json
-)
-RETRY = CommandEndpoint(
-    "POST", "/api/jobs/{id}/retry", scope=ADMIN, command=retry, shape=one_job_json
-)
+on_one_job = partial(WriteEndpoint, "POST", shape=one_job_json)
+COMPLETE = on_one_job("/api/jobs/{id}/complete", scope=WORKER, command=complete)
+FAIL = on_one_job("/api/jobs/{id}/fail", scope=WORKER, command=fail)
+SNOOZE = on_one_job("/api/jobs/{id}/snooze", scope=WORKER, command=snooze)
+RELEASE = on_one_job("/api/jobs/{id}/release", scope=WORKER, command=release)
+CANCEL = on_one_job("/api/jobs/{id}/cancel", scope=CLIENT, command=cancel)
+RETRY = on_one_job("/api/jobs/{id}/retry", scope=ADMIN, command=retry)
 
 routes: list[Route] = [
     write.route for write in (CREATE, REPORT, COMPLETE, FAIL, SNOOZE, RELEASE, CANCEL, RETRY)

@@ -5,13 +5,11 @@ with the scope cron. Two secrets are valid during a rotation.
 """
 
 import re
-from collections.abc import Mapping
 from hmac import compare_digest
 from http import HTTPStatus
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, Literal, NoReturn, Protocol, TypedDict
+from typing import Annotated, Literal, NoReturn, Protocol, TypedDict
 
-import orjson
 import psycopg
 from msgspec import Meta, Struct
 from starlette.routing import Route
@@ -21,17 +19,15 @@ from daybook.api.endpoints.command import (
     Reply,
     RequestContext,
     WriteEndpoint,
-    retry_after,
-    stored_problem,
+    problem_reply,
 )
 from daybook.api.endpoints.query import AWAY
-from daybook.api.http.problems import BadInputError, unavailable_response
+from daybook.api.http.problems import Problem, unavailable_response
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import ANONYMOUS, CRON, OPEN, SIGNED
 from daybook.api.settings.settings import Settings
 from daybook.eventlog.errors import SetupError
-from daybook.eventlog.origin import StoredResponse
-from daybook.projections.jobs.pending_jobs import Pending, count_pending
+from daybook.projections.jobs.pending_jobs import count_pending
 
 JOBS_DEFAULT = 10
 JOBS_MAX = 100
@@ -112,38 +108,30 @@ def _refuse_worker(path: str, reason: str) -> NoReturn:
     raise SetupError(f"DAYBOOK_CRON_WORKER={path!r} cannot be loaded: {reason}.")
 
 
-class ProcessEndpoint(WriteEndpoint[CronBatch]):
-    """Also served by GET, the only method of some platforms. It still counts as a write: a cookie
-    alone does not authorise it."""
+def check_secret(context: RequestContext) -> Problem | None:
+    access: CronAccess = context.scope["app"].cron_access
+    if context.caller not in (ANONYMOUS, OPEN) or access.admits(_only_secret(context)):
+        return None
+    detail = f"The header {SECRET_HEADER} must be the cron secret."
+    return Problem(HTTPStatus.UNAUTHORIZED, "unauthorized", detail)
 
-    summary = "Run the most urgent jobs in this process and return how many remain."
-    headers: ClassVar[Mapping[str, Any]] = {SECRET_HEADER: SecretText}
-    problems = (HTTPStatus.UNAUTHORIZED,)
 
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        access: CronAccess = context.scope["app"].cron_access
-        if context.caller in (ANONYMOUS, OPEN) and not access.admits(_only_secret(context)):
-            detail = f"The header {SECRET_HEADER} must be the cron secret."
-            raise BadInputError(HTTPStatus.UNAUTHORIZED, "unauthorized", detail)
-        jobs_max = self.read(context, body).max_jobs
-        processed = await access.process(jobs_max)
-        try:
-            pending = await context.service.read(
-                lambda reader: count_pending(reader, count_max=PENDING_COUNT_MAX)
-            )
-        except (psycopg.OperationalError, OSError):
-            away = unavailable_response(AWAY)
-            return stored_problem(away), retry_after(away)
-        return StoredResponse(self.status, orjson.dumps(self.answers(processed, pending))), []
-
-    @staticmethod
-    def answers(processed: int, pending: Pending) -> ProcessedAnswer:
-        return {
-            "ok": True,
-            "processed": processed,
-            "remainingPending": pending.count,
-            "asOfUtc": moment(pending.at),
-        }
+async def process(body: CronBatch, context: RequestContext) -> ProcessedAnswer | Reply:
+    """Run the most urgent jobs in this process and return how many remain."""
+    access: CronAccess = context.scope["app"].cron_access
+    processed = await access.process(body.max_jobs)
+    try:
+        pending = await context.service.read(
+            lambda reader: count_pending(reader, count_max=PENDING_COUNT_MAX)
+        )
+    except (psycopg.OperationalError, OSError):
+        return problem_reply(unavailable_response(AWAY))
+    return {
+        "ok": True,
+        "processed": processed,
+        "remainingPending": pending.count,
+        "asOfUtc": moment(pending.at),
+    }
 
 
 def _only_secret(context: RequestContext) -> bytes:
@@ -152,8 +140,19 @@ def _only_secret(context: RequestContext) -> bytes:
     return given[0] if len(given) == 1 else b""
 
 
-PATH = "/api/cron/process-jobs"
-PROCESS = ProcessEndpoint("POST", PATH, takes=CronBatch, scope=CRON | SIGNED)
-PROCESS_BY_GET = ProcessEndpoint("GET", PATH, takes=CronBatch, scope=CRON | SIGNED)
+# Also served by GET, the only method of some platforms. It still counts as a write: a cookie alone
+# does not authorise it.
+PROCESS, PROCESS_BY_GET = (
+    WriteEndpoint(
+        method,
+        "/api/cron/process-jobs",
+        scope=CRON | SIGNED,
+        answer=process,
+        headers={SECRET_HEADER: SecretText},
+        problems=(HTTPStatus.UNAUTHORIZED,),
+        authorizes=check_secret,
+    )
+    for method in ("POST", "GET")
+)
 
 routes: list[Route] = [PROCESS.route, PROCESS_BY_GET.route]

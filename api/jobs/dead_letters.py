@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.jobs.queries import (
     PAGE_DEFAULT,
@@ -76,7 +76,7 @@ def _page_json(jobs: list[Job], next_cursor: str | None) -> DeadJobsAnswer:
 
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint(
+    QueryEndpoint(
         "/api/dlq", list_dead, scope=CLIENT | WORKER | AUDITOR, parameters=DeadListing
     ).route
 ]

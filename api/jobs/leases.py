@@ -7,7 +7,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR
@@ -100,5 +100,5 @@ def holder_json(holder: LeaseHolder) -> LeaseHolderJSON:
 
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint("/api/leases", list_leases, scope=AUDITOR, parameters=LeaseListing).route
+    QueryEndpoint("/api/leases", list_leases, scope=AUDITOR, parameters=LeaseListing).route
 ]

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from daybook.api.clock import now
 from daybook.api.endpoints.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
 from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import Moment, moment
@@ -109,8 +109,8 @@ async def read_page(request: Request, wanted: JobFilter, limit: int, cursor: str
 
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint(
+    QueryEndpoint(
         "/api/jobs", list_jobs, scope=CLIENT | WORKER | AUDITOR, parameters=JobListing
     ).route,
-    DatabaseQueryEndpoint("/api/jobs/{id}", get_job, scope=CLIENT | WORKER | AUDITOR).route,
+    QueryEndpoint("/api/jobs/{id}", get_job, scope=CLIENT | WORKER | AUDITOR).route,
 ]

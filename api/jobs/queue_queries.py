@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from daybook.api.endpoints.as_of import AsOf, ThenJSON, read_then, then_json
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.jobs.queues import read_name
 from daybook.api.jobs.responses import QueueStatsJSON, queue_stats_json
@@ -64,8 +64,6 @@ async def _read(request: Request, name: str | None) -> list[QueueStats]:
 
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint(
-        "/api/queues", list_queues, scope=QUEUE_READERS, parameters=QueueListing
-    ).route,
-    DatabaseQueryEndpoint("/api/queues/{name}", get_queue, scope=QUEUE_READERS).route,
+    QueryEndpoint("/api/queues", list_queues, scope=QUEUE_READERS, parameters=QueueListing).route,
+    QueryEndpoint("/api/queues/{name}", get_queue, scope=QUEUE_READERS).route,
 ]

@@ -6,7 +6,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR
@@ -68,5 +68,5 @@ def slice_json(one: Slice) -> SliceJSON:
 
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint("/api/rates", list_rates, scope=AUDITOR, parameters=RatesWanted).route
+    QueryEndpoint("/api/rates", list_rates, scope=AUDITOR, parameters=RatesWanted).route
 ]

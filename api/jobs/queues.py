@@ -5,7 +5,7 @@ from typing import Annotated, TypedDict
 from msgspec import UNSET, Meta, UnsetType
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, CommandEndpoint, RequestContext, WithReason
+from daybook.api.endpoints.command import Body, RequestContext, WithReason, WriteEndpoint
 from daybook.api.http.request_reader import read_name_of
 from daybook.api.jobs.responses import QueueJSON, queue_json
 from daybook.api.keys.access import ADMIN
@@ -70,7 +70,7 @@ def queue_answer_json(queue: Queue) -> QueueAnswer:
     return {"queue": queue_json(queue)}
 
 
-CONFIGURE = CommandEndpoint(
+CONFIGURE = WriteEndpoint(
     "PUT", "/api/queues/{name}", scope=ADMIN, command=configure, shape=queue_answer_json
 )
 

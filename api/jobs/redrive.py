@@ -6,11 +6,11 @@ or resumes where the first attempt stopped. `expectedCount` refuses if more jobs
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2s
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, TypedDict
 from uuid import UUID
 
 import orjson
@@ -20,21 +20,21 @@ from msgspec.structs import replace
 from starlette.routing import Route
 
 from daybook.api.endpoints.command import (
+    KEY_HEADER,
     Body,
     Reply,
     RequestContext,
     WithReason,
     WriteEndpoint,
-    idempotency_key,
-    origin_of,
+    client_key,
+    problem_reply,
     receipt_headers,
-    retry_after,
     stored_problem,
 )
 from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
 from daybook.api.endpoints.query import AWAY
 from daybook.api.http.problems import KNOWN_ERRORS, Problem, problem_of, unavailable_response
-from daybook.api.http.request_reader import KeyText, read_idempotency_key
+from daybook.api.jobs.bulk import COUNT_MAX, ExpectedCount
 from daybook.api.keys.access import ADMIN
 from daybook.domain.command import Command
 from daybook.domain.event import add_seconds
@@ -53,8 +53,6 @@ from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cur
 # faster.
 CHUNK_MAX = 100
 SECONDS_MAX = 3.0
-# A dry run examines at most this many dead jobs.
-COUNT_MAX = 10_000
 
 HANDLED_ERRORS: tuple[type[Exception], ...] = (*KNOWN_ERRORS, psycopg.OperationalError, OSError)
 
@@ -62,15 +60,6 @@ HANDLED_ERRORS: tuple[type[Exception], ...] = (*KNOWN_ERRORS, psycopg.Operationa
 CONTINUES = HTTPStatus.ACCEPTED
 
 
-ExpectedCount = Annotated[
-    int,
-    Meta(
-        ge=0,
-        le=COUNT_MAX,
-        description="The count of a dry run, from `cursor` on if given. If more jobs match by now, "
-        "the request is refused with `count_grown` and changes nothing.",
-    ),
-]
 RedriveMax = Annotated[int, Meta(ge=1, le=COUNT_MAX, description="Jobs to redrive at most.")]
 
 
@@ -97,6 +86,12 @@ class RedriveAnswer(TypedDict):
     redriven: int
     more: bool
     nextCursor: str | None
+
+
+def _answer_json(
+    matched: int, redriven: int, *, more: bool, next_cursor: str | None = None
+) -> RedriveAnswer:
+    return {"matched": matched, "redriven": redriven, "more": more, "nextCursor": next_cursor}
 
 
 class RedriveCursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -153,12 +148,12 @@ class RedriveChunk(Struct, frozen=True, kw_only=True):
         """Each job is decided independently: one no longer dead is matched, but not redriven."""
         more = not self.batch.is_last
         started = [one for one in outcomes if isinstance(one.answer, Job)]
-        answer: RedriveAnswer = {
-            "matched": self.before["matched"] + len(outcomes),
-            "redriven": self.before["redriven"] + len(started),
-            "more": more,
-            "nextCursor": write_cursor(self._after) if more else None,
-        }
+        answer = _answer_json(
+            self.before["matched"] + len(outcomes),
+            self.before["redriven"] + len(started),
+            more=more,
+            next_cursor=write_cursor(self._after) if more else None,
+        )
         status = HTTPStatus.OK if self.is_end else CONTINUES
         return StoredResponse(status, orjson.dumps(answer))
 
@@ -173,12 +168,7 @@ class RedriveRun:
         self._request = request
         self._key = key
         self._cursor = _start_cursor(request)
-        self._totals: RedriveAnswer = {
-            "matched": 0,
-            "redriven": 0,
-            "more": True,
-            "nextCursor": None,
-        }
+        self._totals = _answer_json(0, 0, more=True)
         self._chunks_count = 0
         self._correlation: UUID | None = None
         self._counted: tuple[int, bool] | None = None
@@ -196,16 +186,10 @@ class RedriveRun:
             if ended is not None:
                 return ended
 
-    async def count(self) -> StoredResponse:
+    async def count(self) -> RedriveAnswer:
         """The response of a dry run."""
         matched, more = await self._count(COUNT_MAX)
-        counted: RedriveAnswer = {
-            "matched": matched,
-            "redriven": 0,
-            "more": more,
-            "nextCursor": None,
-        }
-        return StoredResponse(HTTPStatus.OK, orjson.dumps(counted))
+        return _answer_json(matched, 0, more=more)
 
     async def _count(self, limit: int) -> tuple[int, bool]:
         return await self._context.service.read(
@@ -235,7 +219,7 @@ class RedriveRun:
         receipt = await self._submit(chunk)
         answer = receipt.replayed_response or chunk.render(receipt.result)
         if answer.status != CONTINUES:
-            return answer, receipt_headers(receipt)
+            return Reply(answer, receipt_headers(receipt))
         self._go_on(answer)
         return None
 
@@ -251,7 +235,7 @@ class RedriveRun:
             # The space makes a key that no client can send.
             text = f"{key.key} {self._chunks_count}" if self._chunks_count else key.key
             key = replace(key, key=text, render=chunk.render)
-        origin = replace(origin_of(self._context, key), correlation=self._correlation)
+        origin = self._context.origin(key, self._correlation)
         self._correlation = origin.correlation_id
         self._chunks_count += 1
         return await self._context.submit(self._with_expected_count(chunk.command), origin, key)
@@ -275,9 +259,8 @@ class RedriveRun:
     def _stop_early(self, error: Exception) -> Reply:
         """Reports the chunks done so far; the error, if none was done or the outcome is unknown."""
         if self._totals["nextCursor"] is not None and not isinstance(error, OutcomeUnknownError):
-            return StoredResponse(HTTPStatus.OK, orjson.dumps(self._totals)), []
-        problem = _problem(error)
-        return stored_problem(problem), retry_after(problem)
+            return Reply(StoredResponse(HTTPStatus.OK, orjson.dumps(self._totals)), [])
+        return problem_reply(_problem(error))
 
     @property
     def _wanted(self) -> DeadFilter:
@@ -301,35 +284,25 @@ def _problem(error: Exception) -> Problem:
     return problem_of(error) if isinstance(error, KNOWN_ERRORS) else unavailable_response(AWAY)
 
 
-class RedriveEndpoint(WriteEndpoint[Redrive]):
-    summary = "Redrive dead jobs, as many as 3 seconds allow; or count them."
+async def redrive(request: Redrive, context: RequestContext) -> RedriveAnswer | Reply:
+    """Redrive dead jobs, as many as 3 seconds allow; or count them."""
+    key = context.idempotency_key(client_key(context), request, stored_problem)
+    run = RedriveRun(context, request, key)
+    if not request.dry_run:
+        return await run.run()
+    try:
+        return await run.count()
+    except HANDLED_ERRORS as error:
+        return problem_reply(_problem(error))
+
+
+REDRIVE = WriteEndpoint(
+    "POST",
+    "/api/dlq/redrive",
+    scope=ADMIN,
+    answer=redrive,
     # No correlation header: the chunks of one redrive correlate with each other.
-    headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
-
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        request = self.read(context, body)
-        run = RedriveRun(context, request, self._key(context, request))
-        if not request.dry_run:
-            return await run.run()
-        try:
-            return await run.count(), []
-        except HANDLED_ERRORS as error:
-            problem = _problem(error)
-            return stored_problem(problem), retry_after(problem)
-
-    def _key(self, context: RequestContext, request: Redrive) -> IdempotencyKey | None:
-        text = read_idempotency_key(context.scope)
-        return (
-            None
-            if text is None
-            else idempotency_key(context, request, self.operation, text, stored_problem)
-        )
-
-    @staticmethod
-    def answers(answer: RedriveAnswer) -> RedriveAnswer:
-        return answer
-
-
-REDRIVE = RedriveEndpoint("POST", "/api/dlq/redrive", takes=Redrive, scope=ADMIN)
+    headers=KEY_HEADER,
+)
 
 routes: list[Route] = [REDRIVE.route]

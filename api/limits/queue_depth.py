@@ -8,18 +8,17 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
-from typing import Any, Generic
 
 from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.api.endpoints.command import A, B, CommandEndpoint, Reply, RequestContext
+from daybook.api.endpoints.command import Submission
 from daybook.api.http.problems import RETRY_AFTER, BadInputError
 from daybook.api.telemetry import counters
 from daybook.domain.jobs.create import NewJob
-from daybook.eventlog.origin import Origin
-from daybook.eventlog.writing.idempotency import IdempotencyKey, find_key
+from daybook.eventlog.origin import Receipt
+from daybook.eventlog.writing.idempotency import find_key
 from daybook.projections.jobs.queue_stats import QueueStats, read_queue_stats
 
 # A count is cached for this time, less the jobs admitted since, because counting is slow.
@@ -30,24 +29,20 @@ Query = Callable[[AsyncConnection[TupleRow]], Awaitable[list[QueueStats]]]
 Read = Callable[[Query], Awaitable[list[QueueStats]]]
 
 
-class EnqueueEndpoint(CommandEndpoint[B, A], Generic[B, A]):
-    """An endpoint whose command puts `new` jobs into queues."""
+async def enqueues(enqueue: Submission) -> Receipt:
+    """Submits a command that puts `new` jobs into queues, once it has reserved their slots."""
+    await reserve_slots(enqueue)
+    return await enqueue.submit()
 
-    problems = (HTTPStatus.TOO_MANY_REQUESTS,)
 
-    async def submit(
-        self, context: RequestContext, command: Any, origin: Origin, key: IdempotencyKey | None
-    ) -> Reply:
-        try:
-            await context.scope["app"].queue_depth_limit.reserve(command.new)
-        except BadInputError:
-            if key is None or not await self._was_answered(context, key):
-                raise
-        return await super().submit(context, command, origin, key)
-
-    async def _was_answered(self, context: RequestContext, key: IdempotencyKey) -> bool:
-        """Whether this is a retry, which gets the stored response and needs no slot."""
-        return await context.service.read(lambda reader: find_key(reader, key.scope)) is not None
+async def reserve_slots(enqueue: Submission) -> None:
+    """Raises queue_full, unless this is a retry, which gets the stored response."""
+    context, key = enqueue.context, enqueue.key
+    try:
+        await context.scope["app"].queue_depth_limit.reserve(enqueue.command.new)
+    except BadInputError:
+        if key is None or not await context.service.read(lambda one: find_key(one, key.scope)):
+            raise
 
 
 class FreeSlots(Struct):

@@ -4,20 +4,18 @@ Reads stop at the horizon, so no event can appear later before one that a client
 """
 
 import asyncio
-from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, Any, TypedDict
 from uuid import UUID
 
-import psycopg
 from msgspec import DecodeError, Meta, field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import AWAY, NDJSON, DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import NDJSON, QueryEndpoint, service_of
 from daybook.api.http.event_json import EventJSON, event_json
-from daybook.api.http.problems import unavailable_response
+from daybook.api.http.problems import JSONAnswer
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import Id, bad_request, unprocessable
 from daybook.api.keys.access import AUDITOR, is_key_valid
@@ -134,9 +132,28 @@ class EventListing(Parameters, frozen=True):
     until: Instant | None = field(default=None, name="to")
 
 
-async def list_events(query: EventListing, request: Request) -> EventPageAnswer:
+async def list_events(query: EventListing, request: Request) -> EventPageAnswer | Response:
     """The log by position, up to the horizon."""
-    search, limit = _read_filter(query), query.limit or PAGE_DEFAULT
+    search = _read_filter(query)
+    if _prefers_ndjson(request.headers.get("accept", "")):
+        return await _stream(query, search, request)
+    return JSONAnswer(await _page(query, search, request), headers={"Vary": "Accept"})
+
+
+async def _stream(query: EventListing, search: EventFilter, request: Request) -> Response:
+    service, positions_max = service_of(request), request.app.settings.events_stream_max
+    span = await service.read(lambda reader: find_span(reader, search, query.after))
+    return LineStream(
+        service,
+        _walk(search, span, positions_max),
+        limit=query.limit or positions_max,
+        horizon=span.horizon,
+        is_authorised=lambda: is_key_valid(request),
+    )
+
+
+async def _page(query: EventListing, search: EventFilter, request: Request) -> EventPageAnswer:
+    limit = query.limit or PAGE_DEFAULT
 
     async def read_events(reader: Any) -> tuple[Span, LogPager, list[bytes]]:
         span = await find_span(reader, search, query.after)
@@ -196,42 +213,10 @@ def _event_json(line: Line) -> LogEventJSON:
     return {**event_json(recorded), "aggregate": line.aggregate}
 
 
-class EventsEndpoint(DatabaseQueryEndpoint):
-    """No If-Position-At-Least: the response contains its horizon, so clients poll."""
-
-    headers: ClassVar[Mapping[str, Any]] = {}
-    lines: ClassVar[Any] = LineJSON
-
-    @property
-    def problems(self) -> list[HTTPStatus]:
-        return [*super().problems, HTTPStatus.UNPROCESSABLE_ENTITY]
-
-    async def respond(self, request: Request) -> Response:
-        if not _prefers_ndjson(request.headers.get("accept", "")):
-            response = await super().respond(request)
-            response.headers["Vary"] = "Accept"
-            return response
-        query = self.read(request)
-        search, service = _read_filter(query), service_of(request)
-        try:
-            span = await service.read(lambda reader: find_span(reader, search, query.after))
-        except (psycopg.OperationalError, OSError):
-            return unavailable_response(AWAY)
-        positions_max = request.app.settings.events_stream_max
-        walk = _walk(search, span, positions_max)
-        return LineStream(
-            service,
-            walk,
-            limit=query.limit or positions_max,
-            horizon=span.horizon,
-            is_authorised=lambda: is_key_valid(request),
-        )
-
-
 def _prefers_ndjson(accept: str) -> bool:
     """The first supported media type wins."""
     kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
-    ours = [kind for kind in kinds if kind in (NDJSON, EventsEndpoint.media_type)]
+    ours = [kind for kind in kinds if kind in (NDJSON, JSONAnswer.media_type)]
     return ours[:1] == [NDJSON]
 
 
@@ -251,6 +236,15 @@ def _read_filter(query: EventListing) -> EventFilter:
         raise bad_request("bad_parameter", str(error)) from None
 
 
-routes: list[Route] = [
-    EventsEndpoint("/api/events", list_events, scope=AUDITOR, parameters=EventListing).route
-]
+EVENTS = QueryEndpoint(
+    "/api/events",
+    list_events,
+    scope=AUDITOR,
+    parameters=EventListing,
+    # No If-Position-At-Least: the response contains its horizon, so clients poll.
+    headers={},
+    problems=(HTTPStatus.UNPROCESSABLE_ENTITY,),
+    lines=LineJSON,
+)
+
+routes: list[Route] = [EVENTS.route]

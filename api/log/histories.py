@@ -7,7 +7,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.event_json import EventJSON, event_json
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import read_id
@@ -62,7 +62,7 @@ def history_of(
 
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint(
+    QueryEndpoint(
         f"/api/{decider.name}s/{{id}}/history",
         history_of(decider),
         scope=AUDITOR,

@@ -5,11 +5,11 @@ a failover it resumes from the last position both logs share. Older ids are posi
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta
 from starlette.requests import Request
@@ -22,7 +22,7 @@ from daybook.api.http.problems import unavailable_response
 from daybook.api.http.query_parameters import Parameters, read_text
 from daybook.api.http.request_reader import bad_request
 from daybook.api.keys.access import AUDITOR, STAFF, caller_of, forbidden
-from daybook.api.runtime.change_feed import change_json, sse_block
+from daybook.api.runtime.change_feed import ChangeJSON, sse_block
 from daybook.domain.patterns import whole
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.reading.epochs import LogPosition
@@ -161,28 +161,19 @@ class Since(Parameters, frozen=True):
         return None if self.after is None else LogPosition(self.after)
 
 
-class StreamEndpoint(QueryEndpoint):
-    media_type: ClassVar[str] = "text/event-stream"
-    headers: ClassVar[Mapping[str, Any]] = {LAST_EVENT_ID: LastEventId}
-    may_be_unavailable: ClassVar[bool] = True
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path, change_json, scope=STAFF | AUDITOR, parameters=Since)
-        self.summary = f"All changes from now on, or after {LAST_EVENT_ID}."
-
-    async def respond(self, request: Request) -> Response:
-        query = self.read(request)
-        if not caller_of(request).bounds.is_none:
-            raise forbidden("it is restricted, and the stream contains all changes")
-        if request.method == "HEAD":
-            return Response(headers=HEADERS)
-        # Reconnecting browsers add the header to the original URL, so it overrides `after`.
-        last = request.headers.get(LAST_EVENT_ID)
-        after = _read_event_id(last) if last else query.log_position
-        service = service_of(request)
-        keys = service.key_cache
-        wait = None if keys is None else partial(keys.wait_until_revoked, caller_of(request))
-        return EventStream(service.tail, after, pulse_seconds=query.pulse, wait_until_revoked=wait)
+async def stream(query: Since, request: Request) -> ChangeJSON | Response:
+    """All changes from now on, or after Last-Event-ID."""
+    if not caller_of(request).bounds.is_none:
+        raise forbidden("it is restricted, and the stream contains all changes")
+    if request.method == "HEAD":
+        return Response(headers=HEADERS)
+    # Reconnecting browsers add the header to the original URL, so it overrides `after`.
+    last = request.headers.get(LAST_EVENT_ID)
+    after = _read_event_id(last) if last else query.log_position
+    service = service_of(request)
+    keys = service.key_cache
+    wait = None if keys is None else partial(keys.wait_until_revoked, caller_of(request))
+    return EventStream(service.tail, after, pulse_seconds=query.pulse, wait_until_revoked=wait)
 
 
 def _read_event_id(text: str) -> LogPosition:
@@ -193,4 +184,13 @@ def _read_event_id(text: str) -> LogPosition:
     return LogPosition(position, epoch or None)
 
 
-routes: list[Route] = [StreamEndpoint("/api/stream").route]
+STREAM = QueryEndpoint(
+    "/api/stream",
+    stream,
+    scope=STAFF | AUDITOR,
+    parameters=Since,
+    headers={LAST_EVENT_ID: LastEventId},
+    media_type="text/event-stream",
+)
+
+routes: list[Route] = [STREAM.route]

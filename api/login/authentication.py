@@ -136,8 +136,10 @@ class Authenticator:
     def is_cross_site_browser(self, scope: Scope) -> bool:
         """Whether a page of another site may have caused the request. Only browsers send these
         headers, and only browsers can be tricked by a page."""
-        is_browser = any(name in (b"sec-fetch-site", b"origin") for name, _ in scope["headers"])
-        return is_browser and is_cross_site(scope)
+        for name, _ in scope["headers"]:
+            if name in (b"sec-fetch-site", b"origin"):
+                return is_cross_site(scope)
+        return False
 
     def form_token(self, scope: Scope) -> bytes:
         """The CSRF token for pages loaded with this cookie."""

@@ -4,11 +4,9 @@ The cookie contains the key itself, so a revoked key is logged out everywhere. A
 token yet; Sec-Fetch-Site and the preflight that browsers send for JSON protect it.
 """
 
-from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, TypedDict
 
-import orjson
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
@@ -19,16 +17,16 @@ from daybook.api.endpoints.command import (
     Reply,
     RequestContext,
     WriteEndpoint,
-    stored_problem,
+    problem_reply,
 )
 from daybook.api.endpoints.query import QueryEndpoint
+from daybook.api.http.problems import Problem
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.keys.access import ANY_KEY, OPEN, PUBLIC, Caller, caller_of, unknown_key
 from daybook.api.login.authentication import cross_site_response
 from daybook.api.settings.limits import KILOBYTE
 from daybook.api.telemetry.structured_log import log_event
 from daybook.domain.api_keys.scope import names_of
-from daybook.eventlog.origin import StoredResponse
 
 SESSION_SECONDS = 12 * 3600
 
@@ -60,66 +58,70 @@ async def me(_: NoParameters, request: Request) -> MeAnswer:
     return me_json(caller_of(request))
 
 
-class LogIn(WriteEndpoint[Credentials]):
-    is_for_browsers = True
-    summary = "Log in: store an API key in a cookie of this browser."
-    answers = staticmethod(me_json)
-    headers: ClassVar[Mapping[str, Any]] = {}
-    problems = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+def check_site(context: RequestContext) -> Problem | None:
+    is_cross_site = context.scope["app"].authenticator.is_cross_site_browser(context.scope)
+    return cross_site_response() if is_cross_site else None
 
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        key_cache, authenticator = context.service.key_cache, context.scope["app"].authenticator
-        if authenticator.is_cross_site_browser(context.scope):
-            return stored_problem(cross_site_response()), []
-        key = self.read(context, body).key
-        if key_cache is None:
-            return StoredResponse(self.status, orjson.dumps(me_json(OPEN))), []
-        caller = key_cache.caller(key.encode("utf-8", "replace"), ANY_KEY.value)
-        if caller is None:
-            refused = unknown_key()
-            refused.problem = await authenticator.throttle_failed_key(
-                context.scope, refused.problem
-            )
-            log_event("access.denied", status=refused.problem.status_code)
-            raise refused
-        context.scope["caller"] = caller
-        log_event("access.login")
-        cookie = authenticator.set_cookie(key, SESSION_SECONDS)
-        return StoredResponse(self.status, orjson.dumps(me_json(caller))), [cookie, NO_STORE]
+
+async def log_in(body: Credentials, context: RequestContext) -> MeAnswer:
+    """Log in: store an API key in a cookie of this browser."""
+    key_cache, authenticator = context.service.key_cache, context.scope["app"].authenticator
+    if key_cache is None:
+        return me_json(OPEN)
+    caller = key_cache.caller(body.key.encode("utf-8", "replace"), ANY_KEY.value)
+    if caller is None:
+        refused = unknown_key()
+        refused.problem = await authenticator.throttle_failed_key(context.scope, refused.problem)
+        log_event("access.denied", status=refused.problem.status_code)
+        raise refused
+    context.scope["caller"] = caller
+    log_event("access.login")
+    context.reply_headers += [authenticator.set_cookie(body.key, SESSION_SECONDS), NO_STORE]
+    return me_json(caller)
 
 
 class LoggedOut(TypedDict):
     message: str
 
 
-def logged_out_json() -> LoggedOut:
+async def log_out(_: EmptyBody, context: RequestContext) -> LoggedOut | Reply:
+    """Log out: delete the cookie of this browser. The API key stays valid."""
+    authenticator = context.scope["app"].authenticator
+    refused = authenticator.check_logout(context.scope)
+    if refused is not None:
+        return problem_reply(refused)
+    context.reply_headers += [authenticator.set_cookie("", 0), CLEAR_STORAGE]
     return {"message": "Logged out."}
-
-
-class LogOut(WriteEndpoint[EmptyBody]):
-    is_for_browsers = True
-    summary = "Log out: delete the cookie of this browser. The API key stays valid."
-    answers = staticmethod(logged_out_json)
-    headers: ClassVar[Mapping[str, Any]] = {}
-    problems = (HTTPStatus.FORBIDDEN,)
-
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        self.read(context, body)
-        authenticator = context.scope["app"].authenticator
-        refused = authenticator.check_logout(context.scope)
-        if refused is not None:
-            return stored_problem(refused), []
-        response = StoredResponse(self.status, orjson.dumps(logged_out_json()))
-        return response, [authenticator.set_cookie("", 0), CLEAR_STORAGE]
 
 
 NO_STORE = (b"cache-control", b"no-store")
 # Deletes everything that our pages stored in the browser.
 CLEAR_STORAGE = (b"clear-site-data", b'"storage"')
 
+LOG_IN = WriteEndpoint(
+    "POST",
+    "/login",
+    scope=PUBLIC,
+    answer=log_in,
+    headers={},
+    problems=(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN),
+    body_bytes_max=KILOBYTE,
+    authorizes=check_site,
+    is_for_browsers=True,
+)
+LOG_OUT = WriteEndpoint(
+    "POST",
+    "/logout",
+    scope=PUBLIC,
+    answer=log_out,
+    headers={},
+    problems=(HTTPStatus.FORBIDDEN,),
+    body_bytes_max=KILOBYTE,
+    is_for_browsers=True,
+)
 
 routes: list[Route] = [
-    LogIn("POST", "/login", takes=Credentials, scope=PUBLIC, body_bytes_max=KILOBYTE).route,
-    LogOut("POST", "/logout", takes=EmptyBody, scope=PUBLIC, body_bytes_max=KILOBYTE).route,
-    QueryEndpoint("/api/me", me, scope=ANY_KEY).route,
+    LOG_IN.route,
+    LOG_OUT.route,
+    QueryEndpoint("/api/me", me, scope=ANY_KEY, reads_database=False).route,
 ]

@@ -7,7 +7,7 @@ from psycopg.rows import TupleRow
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR, CLIENT, WORKER
@@ -112,6 +112,6 @@ def _health_json(admission: LoadShedder) -> HealthJSON:
     }
 
 
-STATS = DatabaseQueryEndpoint("/api/v1/operations/stats", stats, scope=CLIENT | WORKER | AUDITOR)
+STATS = QueryEndpoint("/api/v1/operations/stats", stats, scope=CLIENT | WORKER | AUDITOR)
 
 routes: list[Route] = [STATS.route]

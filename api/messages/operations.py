@@ -8,8 +8,8 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import CommandEndpoint, RequestContext, WithReason
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.command import RequestContext, WithReason, WriteEndpoint
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import Moment, moment
@@ -139,13 +139,13 @@ def cancel(body: WithReason, context: RequestContext) -> CancelOperation:
     return CancelOperation(context.id, body.reason)
 
 
-GET = DatabaseQueryEndpoint(
+GET = QueryEndpoint(
     "/api/v1/operations/{id}", get_operation, scope=CLIENT | WORKER | AUDITOR, parameters=Waiting
 )
-RETRY = CommandEndpoint(
+RETRY = WriteEndpoint(
     "POST", "/api/v1/operations/{id}/retry", scope=ADMIN, command=retry, shape=operation_json
 )
-CANCEL = CommandEndpoint(
+CANCEL = WriteEndpoint(
     "POST", "/api/v1/operations/{id}/cancel", scope=ADMIN, command=cancel, shape=operation_json
 )
 

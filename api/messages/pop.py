@@ -1,42 +1,39 @@
 """Consumers pop messages (long poll) and extend their leases."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 from uuid import UUID
 
-import orjson
-from msgspec import Meta, Struct
-from msgspec.json import Decoder
+from msgspec import Meta
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from daybook.api.endpoints.command import (
+    KEY_HEADER,
     Body,
     EmptyBody,
-    Reply,
     RequestContext,
+    Submission,
     WriteEndpoint,
-    stored_problem,
 )
-from daybook.api.http.problems import problem_of
+from daybook.api.endpoints.long_poll import long_polls
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import BATCH_MAX, read_id
 from daybook.api.http.timestamps import Moment, moment
-from daybook.api.jobs.claim import LongPollEndpoint
 from daybook.api.jobs.queues import read_name
 from daybook.api.keys.access import WORKER
-from daybook.api.messages.push_and_ack import count_decision, reject_early
+from daybook.api.limits.overload import count_decision, sheds_load
 from daybook.api.messages.responses import PopAnswer, message_json
 from daybook.api.runtime.load_shedding import Decision
 from daybook.api.settings.limits import WAIT_SECONDS_MAX
 from daybook.domain.errors import LeaseLostError
 from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.work import ClaimJobs, JobSelector
-from daybook.domain.messages.message import MESSAGE_TYPE, message_id
+from daybook.domain.messages.message import MESSAGE_TYPE
 from daybook.domain.values import LeaseSeconds, Text
-from daybook.eventlog.origin import StoredResponse
-from daybook.projections.jobs.heartbeats import Extended, extend_claim
+from daybook.eventlog.origin import Receipt
+from daybook.projections.jobs.heartbeats import extend_claim
 
 CONSUMER = "consumer"
 TIMEOUT_MILLISECONDS_MAX = WAIT_SECONDS_MAX * 1000
@@ -60,19 +57,6 @@ class Pop(Parameters, frozen=True):
     subscription_from: Annotated[Text | None, Meta(description=_NO_SUBSCRIPTION)] = None
 
 
-class MessageRef(Struct, frozen=True, rename="camel"):
-    transaction_id: str
-    partition_id: UUID
-    lease_id: UUID
-
-
-class MessageRefs(Struct, frozen=True):
-    messages: list[MessageRef]
-
-
-_MESSAGES = Decoder(MessageRefs)
-
-
 def pop(_body: EmptyBody, context: RequestContext) -> ClaimJobs:
     """Pop the next messages of a queue or of one lane; each lane yields one at a time."""
     query: Pop = context.parameters
@@ -91,34 +75,18 @@ def popped_json(jobs: list[Job]) -> PopAnswer:
     return {"messages": [message_json(job) for job in jobs]}
 
 
-class PopEndpoint(LongPollEndpoint[EmptyBody]):
+def pops(popping: Submission) -> Awaitable[Receipt]:
     """A GET that claims: the popped messages are leased to the consumer."""
+    count_decision("pop", Decision.EXECUTE)
+    return _poll(popping)
 
-    empty: ClassVar[bytes] = b'{"messages":[]}'
-    problems = (HTTPStatus.TOO_MANY_REQUESTS,)
 
-    @property
-    def route(self) -> Route:
-        route = super().route
-        # No HEAD: it would claim a message and not deliver it.
-        route.methods = {self.method}
-        return route
+def _wait_seconds(popping: Submission) -> float:
+    query: Pop = popping.context.parameters
+    return query.timeout / 1000 if query.wait else 0
 
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        if context.service.admission.decide_pop() is Decision.REJECT:
-            return reject_early(context.service.admission, "pop")
-        count_decision("pop", Decision.EXECUTE)
-        return await super().answer(context, body)
 
-    def take(self, context: RequestContext, request: EmptyBody) -> tuple[ClaimJobs, float]:
-        query: Pop = context.parameters
-        return pop(request, context), query.timeout / 1000 if query.wait else 0
-
-    def claims(self, body: bytes) -> Sequence[tuple[UUID, UUID]]:
-        return [
-            (message_id(one.partition_id, one.transaction_id), one.lease_id)
-            for one in _MESSAGES.decode(body).messages
-        ]
+_poll = long_polls(_wait_seconds)
 
 
 class Extension(Body, frozen=True):
@@ -131,38 +99,36 @@ class ExtensionAnswer(TypedDict):
     leaseUntil: Moment
 
 
-class ExtendEndpoint(WriteEndpoint[Extension]):
-    headers: ClassVar[Mapping[str, Any]] = {}
-    summary = "Extend the lease of a message."
-
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        lease_id = read_id(context.scope["path_params"]["leaseId"])
-        seconds = self.read(context, body).seconds
-        extended = await context.service.write(
-            lambda connection: extend_claim(
-                connection, lease_id, seconds, queues=context.caller.bounds.queues
-            )
-        )
-        if extended is None:
-            return stored_problem(problem_of(LeaseLostError(lease_id))), []
-        return StoredResponse(self.status, orjson.dumps(self.answers(extended))), []
-
-    @staticmethod
-    def answers(extended: Extended) -> ExtensionAnswer:
-        return {"leaseId": extended.claim_id, "leaseUntil": moment(extended.until)}
+async def extend(body: Extension, context: RequestContext) -> ExtensionAnswer:
+    """Extend the lease of a message."""
+    lease_id = read_id(context.scope["path_params"]["leaseId"])
+    queues = context.caller.bounds.queues
+    extended = await context.service.write(
+        lambda connection: extend_claim(connection, lease_id, body.seconds, queues=queues)
+    )
+    if extended is None:
+        raise LeaseLostError(lease_id)
+    return {"leaseId": extended.claim_id, "leaseUntil": moment(extended.until)}
 
 
-POP = PopEndpoint(
-    "GET", "/api/v1/pop/queue/{queue}", scope=WORKER, command=pop, shape=popped_json, parameters=Pop
+POP, POP_LANE = (
+    WriteEndpoint(
+        "GET",
+        path,
+        scope=WORKER,
+        command=pop,
+        shape=popped_json,
+        parameters=Pop,
+        # No correlation header: a message keeps the correlation of its push.
+        headers=KEY_HEADER,
+        problems=(HTTPStatus.TOO_MANY_REQUESTS,),
+        rejects=sheds_load("pop", lambda admission: admission.decide_pop()),
+        submits=pops,
+    )
+    for path in ("/api/v1/pop/queue/{queue}", "/api/v1/pop/queue/{queue}/partition/{partition}")
 )
-POP_LANE = PopEndpoint(
-    "GET",
-    "/api/v1/pop/queue/{queue}/partition/{partition}",
-    scope=WORKER,
-    command=pop,
-    shape=popped_json,
-    parameters=Pop,
+EXTEND = WriteEndpoint(
+    "POST", "/api/v1/lease/{leaseId}/extend", scope=WORKER, answer=extend, headers={}
 )
-EXTEND = ExtendEndpoint("POST", "/api/v1/lease/{leaseId}/extend", takes=Extension, scope=WORKER)
 
 routes: list[Route] = [POP.route, POP_LANE.route, EXTEND.route]

@@ -2,30 +2,19 @@
 
 import random
 from collections.abc import Sequence
-from functools import cache, lru_cache
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
-import orjson
 from msgspec import Struct
-from prometheus_client import Counter
 from starlette.routing import Route
-from starlette.types import Scope
 from uuid_utils.compat import uuid7
 
-from daybook.api.endpoints.command import (
-    CommandEndpoint,
-    RawHeaders,
-    Reply,
-    RequestContext,
-    retry_after,
-    stored_problem,
-)
-from daybook.api.http.problems import overloaded_response
+from daybook.api.endpoints.command import RequestContext, Submission, WriteEndpoint
 from daybook.api.jobs.requests import check_payload_size
 from daybook.api.keys.access import CLIENT, WORKER
-from daybook.api.limits.queue_depth import EnqueueEndpoint
+from daybook.api.limits.overload import DECISION, count_decision, sheds_load
+from daybook.api.limits.queue_depth import reserve_slots
 from daybook.api.messages.responses import (
     Acknowledged,
     Acknowledgment,
@@ -41,11 +30,10 @@ from daybook.api.messages.responses import (
     queued_json,
     receipt_json,
 )
-from daybook.api.runtime.load_shedding import Decision, LoadShedder, clamp_retry_after
+from daybook.api.runtime.load_shedding import Decision
 from daybook.api.settings.limits import BATCH_BODY_BYTES_MAX
-from daybook.api.telemetry import counters
 from daybook.domain.command import AllOrNothing, Needs, UnitOfWork
-from daybook.domain.errors import LaneFullError, LeaseLostError, Refusal
+from daybook.domain.errors import LeaseLostError
 from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob
 from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.lane import lane_id
@@ -58,9 +46,8 @@ from daybook.domain.messages.message import (
     message_id,
     message_key,
 )
-from daybook.eventlog.origin import StoredResponse
+from daybook.eventlog.origin import Receipt
 
-DECISION = "daybook.decision"
 OUTCOMES = {"completed": Outcome.DONE, "failed": Outcome.RETRY}
 
 
@@ -120,63 +107,24 @@ def pushed_json(outcome: list[CreatedJob] | PushDeferred) -> PushAnswer | Queued
     return {"status": "executed", "messages": [receipt_json(one) for one in outcome]}
 
 
-class PushEndpoint(EnqueueEndpoint[Pushed, list[CreatedJob] | PushDeferred]):
-    """Responds 201 if pushed, 202 if accepted for later, 429 if shed."""
+def pushed_status(outcome: list[CreatedJob] | PushDeferred) -> HTTPStatus:
+    return HTTPStatus.ACCEPTED if isinstance(outcome, PushDeferred) else HTTPStatus.CREATED
 
-    def reject_early(self, scope: Scope) -> Reply | None:
-        admission: LoadShedder = scope["app"].service.admission
-        scope[DECISION] = decision = admission.decide_push()
-        return reject_early(admission, "push") if decision is Decision.REJECT else None
 
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        admission = context.service.admission
-        began_at = admission.pushes.begin()
-        try:
-            answer, headers = await super().answer(context, body)
-        finally:
-            admission.pushes.end(began_at)
-        is_queued = answer.status == HTTPStatus.ACCEPTED
-        if is_queued:
+async def pushes(pushing: Submission) -> Receipt:
+    """Measures concurrent pushes, by which load shedding adapts its limit."""
+    await reserve_slots(pushing)
+    admission = pushing.context.service.admission
+    began_at, decision = admission.pushes.begin(), Decision.EXECUTE
+    try:
+        receipt = await pushing.submit()
+        if isinstance(receipt.result, PushDeferred):
+            decision = Decision.QUEUE
             admission.count_queued()
-        count_decision("push", Decision.QUEUE if is_queued else Decision.EXECUTE)
-        return answer, headers
-
-    def error_reply(self, error: Exception, headers: RawHeaders) -> Reply:
-        if not isinstance(error, LaneFullError):
-            return super().error_reply(error, headers)
-        problem = overloaded_response(
-            queue_depth=error.depth,
-            retry_seconds=clamp_retry_after(error.wait_seconds),
-            why=str(error),
-        )
-        return stored_problem(problem), headers + retry_after(problem)
-
-    def render(self, outcome: list[CreatedJob] | PushDeferred | Refusal) -> StoredResponse:
-        if isinstance(outcome, PushDeferred):
-            return StoredResponse(HTTPStatus.ACCEPTED, orjson.dumps(pushed_json(outcome)))
-        return super().render(outcome)
-
-
-def count_decision(kind: str, decision: Decision) -> None:
-    _counter(kind, decision).inc()
-
-
-@cache
-def _counter(kind: str, decision: Decision) -> Counter:
-    return counters.ADMISSIONS.labels(kind, decision.value)
-
-
-def reject_early(admission: LoadShedder, kind: str) -> Reply:
-    count_decision(kind, Decision.REJECT)
-    answer, headers = _overloaded(admission.depth, admission.retry_seconds)
-    return answer, [*headers]
-
-
-# Cached, so that shedding a request costs next to nothing.
-@lru_cache(maxsize=256)
-def _overloaded(queue_depth: int, retry_seconds: int) -> Reply:
-    problem = overloaded_response(queue_depth=queue_depth, retry_seconds=retry_seconds)
-    return stored_problem(problem), retry_after(problem)
+    finally:
+        admission.pushes.end(began_at)
+        count_decision("push", decision)
+    return receipt
 
 
 def ack_results_json(outcome: tuple[list[Acknowledgment], list[JobOutcome]]) -> AcksAnswer:
@@ -224,19 +172,23 @@ def _finish(results: Sequence[JobResult]) -> FinishJobs:
     return FinishJobs(results=results, jitter=random.random())  # noqa: S311 (spreads retries)
 
 
-PUSH = PushEndpoint(
+PUSH = WriteEndpoint(
     "POST",
     "/api/v1/push",
     scope=CLIENT | WORKER,
     command=push,
     shape=pushed_json,
     status=HTTPStatus.CREATED,
+    status_of=pushed_status,
+    problems=(HTTPStatus.TOO_MANY_REQUESTS,),
     body_bytes_max=BATCH_BODY_BYTES_MAX,
+    rejects=sheds_load("push", lambda admission: admission.decide_push()),
+    submits=pushes,
 )
-ACKNOWLEDGE = CommandEndpoint(
+ACKNOWLEDGE = WriteEndpoint(
     "POST", "/api/v1/ack", scope=WORKER, command=acknowledge, shape=ack_json
 )
-ACKNOWLEDGE_EACH = CommandEndpoint(
+ACKNOWLEDGE_EACH = WriteEndpoint(
     "POST",
     "/api/v1/ack/batch",
     scope=WORKER,
@@ -244,7 +196,7 @@ ACKNOWLEDGE_EACH = CommandEndpoint(
     shape=ack_results_json,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
-TRANSACT = CommandEndpoint(
+TRANSACT = WriteEndpoint(
     "POST",
     "/api/v1/transaction",
     scope=WORKER,

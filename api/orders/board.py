@@ -5,7 +5,7 @@ from typing import TypedDict
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR, STAFF, can_see
@@ -37,4 +37,4 @@ async def board(_: NoParameters, request: Request) -> BoardResponse:
     }
 
 
-routes: list[Route] = [DatabaseQueryEndpoint("/api/board", board, scope=STAFF | AUDITOR).route]
+routes: list[Route] = [QueryEndpoint("/api/board", board, scope=STAFF | AUDITOR).route]

@@ -11,10 +11,10 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.endpoints.command import (
     Body,
-    CommandEndpoint,
     EmptyBody,
     RequestContext,
     WithReason,
+    WriteEndpoint,
 )
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import Reason, unprocessable
@@ -132,7 +132,7 @@ def claim_result_json(result: ClaimResult) -> ClaimAnswer:
     }
 
 
-CREATE = CommandEndpoint(
+CREATE = WriteEndpoint(
     "POST",
     "/api/bots",
     scope=ADMIN,
@@ -140,24 +140,24 @@ CREATE = CommandEndpoint(
     shape=bot_with_message("Bot created successfully"),
     status=HTTPStatus.CREATED,
 )
-CHANGE = CommandEndpoint(
+CHANGE = WriteEndpoint(
     "PATCH",
     "/api/bots/{id}",
     scope=BOT | STAFF,
     command=change,
     shape=bot_with_message("Bot updated successfully"),
 )
-RESTORE = CommandEndpoint(
+RESTORE = WriteEndpoint(
     "POST",
     "/api/bots/{id}/restore",
     scope=ADMIN,
     command=restore,
     shape=bot_with_message("Bot restored successfully"),
 )
-CLAIM = CommandEndpoint(
+CLAIM = WriteEndpoint(
     "POST", "/api/bots/{id}/claim", scope=BOT, command=claim, shape=claim_result_json
 )
-DELETE = CommandEndpoint(
+DELETE = WriteEndpoint(
     "DELETE",
     "/api/bots/{id}",
     scope=ADMIN,

@@ -2,8 +2,8 @@
 not affect the others."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, NotRequired, TypedDict
+from http import HTTPStatus
+from typing import Annotated, Any, NotRequired, TypedDict
 from uuid import UUID
 
 import orjson
@@ -12,25 +12,19 @@ from msgspec.structs import replace
 from starlette.routing import Route
 
 from daybook.api.endpoints.command import (
+    KEY_HEADER,
     REPLAYED,
     Body,
     RawHeaders,
     Reply,
     RequestContext,
     WriteEndpoint,
-    idempotency_key,
-    origin_of,
-    retry_after,
-    stored_problem,
+    client_key,
+    command_id_header,
+    problem_reply,
 )
 from daybook.api.http.problems import KNOWN_ERRORS, problem_of, reason_of
-from daybook.api.http.request_reader import (
-    BATCH_MAX,
-    Id,
-    KeyText,
-    read_idempotency_key,
-    unprocessable,
-)
+from daybook.api.http.request_reader import BATCH_MAX, Id, unprocessable
 from daybook.api.keys.access import BOT
 from daybook.api.orders.bots import claim_for
 from daybook.api.orders.responses import OrderJSON, order_json
@@ -38,6 +32,9 @@ from daybook.domain.command import AllOrNothing
 from daybook.domain.orders.commands import ClaimResult
 from daybook.eventlog.origin import Origin, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
+
+# Stored under the key of the whole request; each bot's claim stores its own response.
+PLACEHOLDER = StoredResponse(HTTPStatus.OK, b"")
 
 
 class Claimants(Body, frozen=True):
@@ -78,37 +75,23 @@ def claims_json(bodies: list[bytes]) -> ClaimsAnswer:
     return {"claims": claims}
 
 
-class BulkClaimEndpoint(WriteEndpoint[Claimants]):
-    summary = "Claim the most urgent pending orders for these bots, one each."
-    answers = staticmethod(claims_json)
-    # No correlation header: the claims of one request correlate by its command id.
-    headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
-
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        claimants = self.read(context, body)
-        if len(set(claimants.bot_ids)) < len(claimants.bot_ids):
-            raise unprocessable("schema", "botIds must not contain duplicates.")
-        key = self._key(context, claimants)
-        origin = origin_of(context, key)
-        headers: RawHeaders = [(b"daybook-command-id", str(origin.command_id).encode())]
-        if key is not None:
-            try:
-                # Reserves the key for the whole request first; a conflict refuses all claims.
-                await context.submit(AllOrNothing(()), origin, key)
-            except KNOWN_ERRORS as error:
-                problem = problem_of(error)
-                return stored_problem(problem), headers + retry_after(problem)
-        bot_ids = [UUID(bot_id) for bot_id in claimants.bot_ids]
-        outcomes = await asyncio.gather(*(_claim(one, context, origin, key) for one in bot_ids))
-        answer = orjson.dumps(claims_json([outcome.body for outcome in outcomes]))
-        return StoredResponse(self.status, answer), headers + _headers(outcomes)
-
-    def _key(self, context: RequestContext, claimants: Claimants) -> IdempotencyKey | None:
-        text = read_idempotency_key(context.scope)
-        if text is None:
-            return None
-        placeholder = StoredResponse(self.status, b"")
-        return idempotency_key(context, claimants, self.operation, text, lambda _: placeholder)
+async def claim_many(body: Claimants, context: RequestContext) -> ClaimsAnswer | Reply:
+    """Claim the most urgent pending orders for these bots, one each."""
+    if len(set(body.bot_ids)) < len(body.bot_ids):
+        raise unprocessable("schema", "botIds must not contain duplicates.")
+    key = context.idempotency_key(client_key(context), body, lambda _: PLACEHOLDER)
+    origin = context.origin(key)
+    headers = [command_id_header(origin.command_id)]
+    if key is not None:
+        try:
+            # Reserves the key for the whole request first; a conflict refuses all claims.
+            await context.submit(AllOrNothing(()), origin, key)
+        except KNOWN_ERRORS as error:
+            return problem_reply(problem_of(error), headers)
+    bot_ids = [UUID(bot_id) for bot_id in body.bot_ids]
+    outcomes = await asyncio.gather(*(_claim(one, context, origin, key) for one in bot_ids))
+    answer = orjson.dumps(claims_json([outcome.body for outcome in outcomes]))
+    return Reply(StoredResponse(HTTPStatus.OK, answer), headers + _headers(outcomes))
 
 
 async def _claim(
@@ -120,7 +103,7 @@ async def _claim(
     if key is not None:
         # The space makes a key that no client can send.
         key = replace(key, key=f"{key.key} {bot_id}", render=render)
-    bot_origin = replace(origin_of(context, key), correlation=origin.command_id)
+    bot_origin = context.origin(key, origin.command_id)
     try:
         receipt = await context.submit(claim_for(bot_id, context), bot_origin, key)
     except KNOWN_ERRORS as error:
@@ -140,6 +123,13 @@ def _headers(outcomes: list[BotClaimOutcome]) -> RawHeaders:
     return headers
 
 
-routes: list[Route] = [
-    BulkClaimEndpoint("POST", "/api/bots/claim", takes=Claimants, scope=BOT).route
-]
+CLAIM_MANY = WriteEndpoint(
+    "POST",
+    "/api/bots/claim",
+    scope=BOT,
+    answer=claim_many,
+    # No correlation header: the claims of one request correlate by its command id.
+    headers=KEY_HEADER,
+)
+
+routes: list[Route] = [CLAIM_MANY.route]

@@ -1,25 +1,23 @@
 """Commands on orders: create, change, fail, delete, restore, requeue, clear."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any, TypedDict
 from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from daybook.api.endpoints.command import (
-    REPLAYED,
     Body,
-    CommandEndpoint,
-    Reply,
     RequestContext,
+    Submission,
     WithReason,
-    origin_of,
-    stored_problem,
+    WriteEndpoint,
 )
-from daybook.api.http.problems import unavailable_response
+from daybook.api.http.problems import RETRY_AFTER, BadInputError
 from daybook.api.http.request_reader import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
@@ -47,10 +45,10 @@ from daybook.domain.orders.commands import (
 )
 from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.domain.values import Error
+from daybook.eventlog.origin import Receipt
 from daybook.projections.orders.order_list import find_complete
 from daybook.projections.snapshot import ListBehindError
 
-COMPLETE = "daybook.complete_orders"
 CLEARED_AT_ONCE_MAX = 1000
 
 
@@ -175,35 +173,34 @@ def requeue(body: WithReason, context: RequestContext) -> RequeueOrder:
     return RequeueOrder(order_id=context.id, because=body.reason)
 
 
-def clear(body: WithReason, context: RequestContext) -> ClearOrders:
+def clear(body: WithReason, _context: RequestContext) -> ClearOrders:
     """Delete all open orders and remove all complete ones from the lists. Histories keep them, and
     their numbers are not reused."""
-    complete: Sequence[UUID] = context.scope[COMPLETE]
-    return ClearOrders(
-        complete=complete[:CLEARED_AT_ONCE_MAX],
-        further_count=len(complete[CLEARED_AT_ONCE_MAX:]),
-        because=body.reason,
-    )
+    return ClearOrders(because=body.reason)
 
 
-class ClearEndpoint(CommandEndpoint[WithReason, Cleared]):
+async def clears_in_parts(clearing: Submission) -> Receipt:
     """One command clears all open orders and the first 1,000 complete ones. Further commands clear
     the rest in parts of 1,000, so that no command delays others for long."""
-
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        try:
-            complete = await context.service.read(find_complete)
-        except ListBehindError as error:
-            return stored_problem(unavailable_response(str(error))), []
-        context.scope[COMPLETE] = complete
-        answer, headers = await super().answer(context, body)
-        if answer.status == self.status and REPLAYED not in headers:
-            because = self.read(context, body).reason
-            for first in range(CLEARED_AT_ONCE_MAX, len(complete), CLEARED_AT_ONCE_MAX):
-                part = complete[first : first + CLEARED_AT_ONCE_MAX]
-                command = ClearCompleteOrders(complete=part, because=because)
-                await context.submit(command, origin_of(context, None, context.correlation), None)
-        return answer, headers
+    context = clearing.context
+    try:
+        complete = await context.service.read(find_complete)
+    except ListBehindError as error:
+        raise BadInputError(
+            HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", str(error), headers=RETRY_AFTER
+        ) from error
+    first, *others = [
+        complete[start : start + CLEARED_AT_ONCE_MAX]
+        for start in range(0, len(complete) or 1, CLEARED_AT_ONCE_MAX)
+    ]
+    further_count = len(complete) - len(first)
+    command = replace(clearing.command, complete=first, further_count=further_count)
+    receipt = await replace(clearing, command=command).submit()
+    if receipt.replayed_response is None:
+        for part in others:
+            rest = ClearCompleteOrders(complete=part, because=clearing.request.reason)
+            await replace(clearing, command=rest, key=None).submit()
+    return receipt
 
 
 def order_with_message(message: str) -> Callable[[Order], OrderAnswer]:
@@ -235,7 +232,7 @@ def _uuid(text: str | None) -> UUID | None:
     return None if text is None else UUID(text)
 
 
-CREATE = CommandEndpoint(
+CREATE = WriteEndpoint(
     "POST",
     "/api/orders",
     scope=CLIENT | STAFF,
@@ -243,7 +240,7 @@ CREATE = CommandEndpoint(
     shape=order_with_message("Order created successfully"),
     status=HTTPStatus.CREATED,
 )
-CREATE_BATCH = CommandEndpoint(
+CREATE_BATCH = WriteEndpoint(
     "POST",
     "/api/orders/batch",
     scope=CLIENT | STAFF,
@@ -252,32 +249,39 @@ CREATE_BATCH = CommandEndpoint(
     status=HTTPStatus.CREATED,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
-CHANGE = CommandEndpoint(
+CHANGE = WriteEndpoint(
     "PATCH", "/api/orders/{id}", scope=BOT | STAFF, command=change, shape=order_changed_json
 )
-FAIL = CommandEndpoint(
+FAIL = WriteEndpoint(
     "POST",
     "/api/orders/{id}/fail",
     scope=BOT | STAFF,
     command=fail,
     shape=order_with_message("Failure recorded"),
 )
-CLEAR = ClearEndpoint("DELETE", "/api/orders/clear", scope=ADMIN, command=clear, shape=cleared_json)
-DELETE = CommandEndpoint(
+CLEAR = WriteEndpoint(
+    "DELETE",
+    "/api/orders/clear",
+    scope=ADMIN,
+    command=clear,
+    shape=cleared_json,
+    submits=clears_in_parts,
+)
+DELETE = WriteEndpoint(
     "DELETE",
     "/api/orders/{id}",
     scope=STAFF,
     command=delete,
     shape=order_with_message("Order deleted successfully"),
 )
-RESTORE = CommandEndpoint(
+RESTORE = WriteEndpoint(
     "POST",
     "/api/orders/{id}/restore",
     scope=STAFF,
     command=restore,
     shape=order_with_message("Order restored successfully"),
 )
-REQUEUE = CommandEndpoint(
+REQUEUE = WriteEndpoint(
     "POST",
     "/api/orders/{id}/requeue",
     scope=ADMIN,

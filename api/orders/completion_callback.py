@@ -1,28 +1,18 @@
 """`POST /api/orders/complete`: the signed callback of an external scheduler."""
 
 import logging
-from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import Literal, TypedDict
 from uuid import UUID
 
-import orjson
-from msgspec.structs import replace
 from starlette.datastructures import Headers
 from starlette.routing import Route
 
 from daybook.api.clock import now
-from daybook.api.endpoints.command import (
-    Body,
-    CommandEndpoint,
-    Reply,
-    RequestContext,
-    idempotency_key,
-    origin_of,
-)
-from daybook.api.http.problems import BadInputError
+from daybook.api.endpoints.command import Body, RequestContext, WriteEndpoint
+from daybook.api.http.problems import Problem
 from daybook.api.http.request_reader import Id
-from daybook.api.keys.access import SIGNED
+from daybook.api.keys.access import SIGNED, Caller
 from daybook.api.orders.callback_signatures import (
     SIGNATURES,
     BadSignatureError,
@@ -30,15 +20,17 @@ from daybook.api.orders.callback_signatures import (
     verify,
 )
 from daybook.api.settings.settings import Settings
+from daybook.domain.api_keys.scope import NOBODY
 from daybook.domain.errors import Refusal
 from daybook.domain.orders.claim import CompletedVia
 from daybook.domain.orders.commands import CompleteOrder
 from daybook.domain.orders.order import Order
-from daybook.eventlog.origin import StoredResponse
 
 _log = logging.getLogger("daybook")
 
-PRINCIPAL = "callback"
+CALLBACK = Caller(id="callback", actor="callback", scope=NOBODY, mask=0)
+MESSAGE_ID = "daybook.message_id"
+"""The key of the verified message id in the ASGI scope."""
 
 
 class CompletionBody(Body, frozen=True):
@@ -78,40 +70,42 @@ def completion_json(outcome: Order | Refusal) -> CompletionAnswer:
     return {"message": "Order completed"}
 
 
-class CallbackEndpoint(CommandEndpoint[CompletionBody, Order]):
-    headers: ClassVar[Mapping[str, Any]] = SIGNATURES
-    problems = (HTTPStatus.UNAUTHORIZED,)
-
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        message_id = _verify_signature(context, body)
-        completion = self.read(context, body)
-        # The message id serves as idempotency key: a redelivery is the same request.
-        key = idempotency_key(context, completion, self.operation, message_id, self.render)
-        key = replace(key, principal=PRINCIPAL)
-        origin = replace(origin_of(context, key), actor=PRINCIPAL)
-        return await self.submit(context, complete(completion, context), origin, key)
-
-    def render(self, outcome: Order | Refusal) -> StoredResponse:
-        return StoredResponse(self.status, orjson.dumps(completion_json(outcome)))
-
-
-def _verify_signature(context: RequestContext, body: bytes) -> str:
+def verify_signature(context: RequestContext) -> Problem | None:
+    """A valid signature authenticates the caller. The message id serves as idempotency key: a
+    redelivery is the same request."""
     try:
-        return verify(
+        verified = verify(
             headers=Headers(raw=context.scope["headers"]),
-            body=body,
+            body=context.body,
             url=context.settings.callback_url or "",
             now=now(),
             keys=context.scope["app"].callback_keys,
-        ).message_id
+        )
     except BadSignatureError as error:
         _log.warning("completion callback refused: %s", error)
         detail = "The callback is not signed by a configured key."
-        raise BadInputError(HTTPStatus.UNAUTHORIZED, "bad_signature", detail) from None
+        return Problem(HTTPStatus.UNAUTHORIZED, "bad_signature", detail)
+    context.caller = CALLBACK
+    context.scope[MESSAGE_ID] = verified.message_id
+    return None
 
 
-COMPLETE = CallbackEndpoint(
-    "POST", "/api/orders/complete", scope=SIGNED, command=complete, shape=completion_json
+def message_key(context: RequestContext) -> str:
+    message_id: str = context.scope[MESSAGE_ID]
+    return message_id
+
+
+COMPLETE = WriteEndpoint(
+    "POST",
+    "/api/orders/complete",
+    scope=SIGNED,
+    command=complete,
+    shape=completion_json,
+    shapes_refusals=True,
+    headers=SIGNATURES,
+    problems=(HTTPStatus.UNAUTHORIZED,),
+    authorizes=verify_signature,
+    keyed_by=message_key,
 )
 
 routes: list[Route] = [COMPLETE.route]

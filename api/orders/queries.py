@@ -9,7 +9,7 @@ from starlette.routing import Route
 from daybook.api.clock import now
 from daybook.api.endpoints.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
 from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import Moment, moment
@@ -134,12 +134,12 @@ def _owner(request: Request) -> str | None:
 
 
 endpoints = (
-    DatabaseQueryEndpoint(
+    QueryEndpoint(
         "/api/orders", list_orders, scope=CLIENT | STAFF | AUDITOR, parameters=OrderListing
     ),
-    DatabaseQueryEndpoint("/api/orders/{id}", get_order, scope=CLIENT | BOT | STAFF | AUDITOR),
-    DatabaseQueryEndpoint("/api/bots", list_bots, scope=STAFF | AUDITOR, parameters=BotListing),
-    DatabaseQueryEndpoint("/api/bots/{id}", get_bot, scope=BOT | STAFF | AUDITOR),
+    QueryEndpoint("/api/orders/{id}", get_order, scope=CLIENT | BOT | STAFF | AUDITOR),
+    QueryEndpoint("/api/bots", list_bots, scope=STAFF | AUDITOR, parameters=BotListing),
+    QueryEndpoint("/api/bots/{id}", get_bot, scope=BOT | STAFF | AUDITOR),
 )
 
 routes: list[Route] = [endpoint.route for endpoint in endpoints]

@@ -8,13 +8,13 @@ import asyncio
 import logging
 from datetime import datetime
 from enum import StrEnum
-from math import ceil
 from typing import Self
 
 import psycopg
 from msgspec import Struct
 
 from daybook.api.clock import now
+from daybook.api.http.problems import clamp_retry_after
 from daybook.api.runtime.adaptive_concurrency import AdaptiveConcurrencyLimit
 from daybook.domain.messages.commands import LANE_DEPTH_MAX, Backlog
 from daybook.domain.messages.operation import ATTEMPTS_MAX
@@ -33,7 +33,6 @@ HYSTERESIS = 0.5
 CONCURRENT_MIN = 32
 # Target push latency as a share of push_load_max * busy_seconds.
 TARGET_SHARE = 0.52
-RETRY_SECONDS_MAX = 60
 # Pushes are deferred again once the backlog is below this share of its limit.
 DRAINED_SHARE = 0.05
 # After this time without a rejection, the next overload counts as a new burst.
@@ -63,11 +62,6 @@ class Thresholds(Struct, frozen=True, kw_only=True):
     operation_attempts_max: int = ATTEMPTS_MAX
     pop_load_max: float = 10.0
     """High, because pops finish work."""
-
-
-def clamp_retry_after(seconds: float) -> int:
-    """Whole seconds for Retry-After, from 1 to RETRY_SECONDS_MAX."""
-    return min(RETRY_SECONDS_MAX, max(1, ceil(seconds)))
 
 
 class LoadShedder:

@@ -1,33 +1,26 @@
 """Endpoints for schedules: jobs created by a cron expression."""
 
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, TypedDict
 
-import orjson
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import (
-    CommandEndpoint,
-    RequestContext,
-    WithReason,
-    stored_problem,
-)
+from daybook.api.endpoints.command import RequestContext, WithReason, WriteEndpoint
 from daybook.api.endpoints.paging import PageCursor, decode_cursor
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
-from daybook.api.http.problems import problem_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import read_name_of
 from daybook.api.jobs.requests import check_payload_size
 from daybook.api.keys.access import ADMIN, AUDITOR
 from daybook.api.schedules.responses import ScheduleJSON, schedule_json
-from daybook.domain.errors import NotFoundError, Refusal
+from daybook.domain.errors import NotFoundError
 from daybook.domain.jobs.create import BoundedOptions, JobTemplate, copy_options
 from daybook.domain.schedules.commands import ChangeSchedule, DeleteSchedule, PutResult, PutSchedule
 from daybook.domain.schedules.schedule import MissedRuns, Plan, Schedule
 from daybook.domain.values import Name, Text
-from daybook.eventlog.origin import StoredResponse
 from daybook.projections.page_cursor import write_cursor
 from daybook.projections.schedules.schedules import one_schedule, read_schedules
 
@@ -137,16 +130,9 @@ def put_json(result: PutResult) -> ScheduleAnswer:
     return one_schedule_json(result.schedule)
 
 
-class PutEndpoint(CommandEndpoint[NewSchedule, PutResult]):
-    """Responds 200 if the schedule existed before."""
-
-    also = (HTTPStatus.OK,)
-
-    def render(self, outcome: PutResult | Refusal) -> StoredResponse:
-        if isinstance(outcome, Refusal):
-            return stored_problem(problem_of(outcome))
-        status = HTTPStatus.CREATED if outcome.is_new else HTTPStatus.OK
-        return StoredResponse(status, orjson.dumps(put_json(outcome)))
+def put_status(result: PutResult) -> HTTPStatus:
+    """200 if the schedule existed before."""
+    return HTTPStatus.CREATED if result.is_new else HTTPStatus.OK
 
 
 async def list_schedules(query: ScheduleListing, request: Request) -> SchedulePageAnswer:
@@ -186,26 +172,26 @@ def _job_template(body: ScheduledJob) -> JobTemplate:
     return copy_options(JobTemplate, body, payload=payload)
 
 
-PUT = PutEndpoint(
-    "POST", "/api/schedules", scope=ADMIN, command=put, shape=put_json, status=HTTPStatus.CREATED
+PUT = WriteEndpoint(
+    "POST",
+    "/api/schedules",
+    scope=ADMIN,
+    command=put,
+    shape=put_json,
+    status=HTTPStatus.CREATED,
+    status_of=put_status,
+    also=(HTTPStatus.OK,),
 )
-CHANGE = CommandEndpoint(
-    "PATCH", "/api/schedules/{name}", scope=ADMIN, command=change, shape=one_schedule_json
-)
-PAUSE = CommandEndpoint(
-    "POST", "/api/schedules/{name}/pause", scope=ADMIN, command=pause, shape=one_schedule_json
-)
-RESUME = CommandEndpoint(
-    "POST", "/api/schedules/{name}/resume", scope=ADMIN, command=resume, shape=one_schedule_json
-)
-DELETE = CommandEndpoint(
-    "DELETE", "/api/schedules/{name}", scope=ADMIN, command=delete, shape=one_schedule_json
-)
+on_one_schedule = partial(WriteEndpoint, scope=ADMIN, shape=one_schedule_json)
+CHANGE = on_one_schedule("PATCH", "/api/schedules/{name}", command=change)
+PAUSE = on_one_schedule("POST", "/api/schedules/{name}/pause", command=pause)
+RESUME = on_one_schedule("POST", "/api/schedules/{name}/resume", command=resume)
+DELETE = on_one_schedule("DELETE", "/api/schedules/{name}", command=delete)
 
 routes: list[Route] = [
     *(write.route for write in (PUT, CHANGE, PAUSE, RESUME, DELETE)),
-    DatabaseQueryEndpoint(
+    QueryEndpoint(
         "/api/schedules", list_schedules, scope=AUDITOR, parameters=ScheduleListing
     ).route,
-    DatabaseQueryEndpoint("/api/schedules/{name}", get_schedule, scope=AUDITOR).route,
+    QueryEndpoint("/api/schedules/{name}", get_schedule, scope=AUDITOR).route,
 ]

@@ -1,7 +1,7 @@
 """Counts and times responses by route, and adds the headers that every response has."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from http import HTTPStatus
 from time import perf_counter
 from typing import Any
@@ -51,11 +51,11 @@ class TimedSend:
         self.began_at = perf_counter()
         self.status = 0
 
-    async def __call__(self, message: Message) -> None:
+    def __call__(self, message: Message) -> Awaitable[None]:
         if not self.status:
             self.status = message["status"]
-            message = {**message, "headers": self._headers(message.get("headers", ()))}
-        await self._send(message)
+            message["headers"] = self._headers(message.get("headers", ()))
+        return self._send(message)
 
     def _headers(self, given: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Headers that the response sets itself override the standard ones."""

@@ -7,30 +7,28 @@ command refunds its charges.
 
 import asyncio
 import time
-from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 import orjson
-from msgspec import Meta
+from msgspec import Meta, Struct
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from daybook.api.endpoints.command import (
+    COMMAND_HEADERS,
     Body,
     Reply,
     RequestContext,
     WriteEndpoint,
-    idempotency_key,
-    origin_of,
+    client_key,
     receipt_headers,
-    retry_after,
     stored_problem,
 )
 from daybook.api.http.problems import KNOWN_ERRORS, problem_of
-from daybook.api.http.request_reader import KeyText, read_idempotency_key, unprocessable
+from daybook.api.http.request_reader import KeyText, unprocessable
 from daybook.api.keys.access import PUBLIC
 from daybook.api.limits.rate_limits import RateLimitDecision, RateLimits
 from daybook.api.runtime.guest_encryption import GuestDetails, guest_details
@@ -43,13 +41,16 @@ from daybook.domain.tickets.commands import JoinLine, TicketResult
 from daybook.domain.tickets.restaurant import restaurant_id
 from daybook.domain.tickets.ticket import Guest
 from daybook.eventlog.errors import IdempotencyKeyReusedError, OutcomeUnknownError
-from daybook.eventlog.origin import Origin, Receipt, StoredResponse
+from daybook.eventlog.origin import Receipt, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey, Scope, find_key
 
 PARTY_MAX = 50
 # A limit may refuse a duplicate whose original runs in another process: wait this long for its
 # response first.
 DUPLICATE_WAIT_SECONDS = 0.25
+
+_LOCKS: WeakValueDictionary[Scope, asyncio.Lock] = WeakValueDictionary()
+"""One lock per idempotency key: of concurrent duplicates only the first is charged."""
 
 NameText = Annotated[str, Meta(min_length=1, max_length=200)]
 MobileText = Annotated[str, Meta(min_length=1, max_length=40)]
@@ -76,146 +77,112 @@ class JoinFingerprint(Body, frozen=True):
     seating_type: str | None
 
 
-def joined_json(result: TicketResult) -> TicketAnswer:
-    return {"ticket": ticket_result_json(result)}
+class JoinRequest(Struct, frozen=True):
+    context: RequestContext
+    new: NewTicket
+    guest: GuestDetails
+    waitlist_id: UUID
 
+    def pseudonym(self, text: str) -> str:
+        return self.context.service.guests.pseudonym(self.waitlist_id, text)
 
-class JoinEndpoint(WriteEndpoint[NewTicket]):
-    summary = "Join a restaurant's waitlist."
-    answers = staticmethod(joined_json)
-    problems = (HTTPStatus.TOO_MANY_REQUESTS,)
-    headers: ClassVar[Mapping[str, Any]] = {**WriteEndpoint.headers, "Daybook-Kiosk-Key": KioskKey}
-
-    def __init__(self) -> None:
-        super().__init__(
-            "POST",
-            "/api/restaurants/{slug}/tickets",
-            takes=NewTicket,
-            scope=PUBLIC,
-            status=HTTPStatus.CREATED,
+    def key(self) -> IdempotencyKey | None:
+        """The key is scoped to the restaurant."""
+        header, own = client_key(self.context), self.new.idempotency_key
+        if header and own and header != own:
+            raise unprocessable("schema", "The idempotency keys in header and body differ.")
+        text = header or own
+        if text is None:
+            return None
+        fingerprint = JoinFingerprint(
+            guest=self.pseudonym(f"{self.guest.mobile_number}\0{self.guest.name}"),
+            party_size=self.new.party_size,
+            seating_type=self.new.seating_type,
         )
-        self._locks: WeakValueDictionary[Scope, asyncio.Lock] = WeakValueDictionary()
-        """One lock per idempotency key: of concurrent duplicates only the first is charged."""
+        # The space makes a key that no client can send.
+        return self.context.idempotency_key(f"{text} {self.waitlist_id}", fingerprint, render)
 
-    async def answer(self, context: RequestContext, body: bytes) -> Reply:
-        new = self.read(context, body)
-        waitlist_id = restaurant_id(slug_of(context))
-        guest = guest_details(
-            new.name, new.mobile_number, calling_code=context.settings.calling_code
-        )
-        try:
-            key = self._key(context, new, guest, waitlist_id)
-            if key is None:
-                return await self._join(context, new, guest, waitlist_id, None)
-            async with self._locks.setdefault(key.scope, asyncio.Lock()):
-                return await self._join(context, new, guest, waitlist_id, key)
-        except KNOWN_ERRORS as error:
-            problem = problem_of(error)
-            return stored_problem(problem), retry_after(problem)
-
-    async def _join(
-        self,
-        context: RequestContext,
-        new: NewTicket,
-        guest: GuestDetails,
-        waitlist_id: UUID,
-        key: IdempotencyKey | None,
-    ) -> Reply:
-        began = time.monotonic()
-        if known := await _find_reply(context, key):
-            return _replayed(known, waitlist_id)
-        origin = origin_of(context, key, context.correlation)
-        admitted = await self._admit(context, guest, waitlist_id, key, origin.command_id)
-        if isinstance(admitted, Receipt):
-            return _replayed(admitted, waitlist_id)
-        try:
-            receipt = await self._submit(context, new, guest, waitlist_id, origin=origin, key=key)
-        except OutcomeUnknownError:
-            # The command may have been committed, so its charge stays.
-            raise
-        except KNOWN_ERRORS as error:
-            await _refund(context, admitted, error)
-            raise
-        if receipt.replayed_response is not None:
-            answer, headers = _replayed(receipt, waitlist_id)
-            return answer, headers + admitted.raw_headers
-        _log_joined(receipt.result, time.monotonic() - began)
-        return self._render(receipt.result), receipt_headers(receipt) + admitted.raw_headers
-
-    async def _submit(
-        self,
-        context: RequestContext,
-        new: NewTicket,
-        guest: GuestDetails,
-        waitlist_id: UUID,
-        *,
-        origin: Origin,
-        key: IdempotencyKey | None,
-    ) -> Receipt:
-        sealed = await context.service.guests.seal(waitlist_id, guest)
-        join = JoinLine(
-            slug=slug_of(context),
+    async def command(self) -> JoinLine:
+        sealed = await self.context.service.guests.seal(self.waitlist_id, self.guest)
+        return JoinLine(
+            slug=slug_of(self.context),
             ticket_id=uuid7(),
             guest=Guest(
                 subject_id=sealed.subject_id, sealed=sealed.sealed, pseudonym=sealed.pseudonym
             ),
-            party_size=new.party_size,
-            seating_type=new.seating_type,
-            hourly_max=context.settings.tickets_per_mobile_max,
-        )
-        return await context.submit(join, origin, key)
-
-    async def _admit(
-        self,
-        context: RequestContext,
-        guest: GuestDetails,
-        waitlist_id: UUID,
-        key: IdempotencyKey | None,
-        command_id: UUID,
-    ) -> RateLimitDecision | Receipt:
-        """Charges the limits. If one refuses, returns the receipt of a duplicate that succeeded."""
-        limits: RateLimits = context.scope["app"].rate_limits
-        admission = await limits.admit(
-            waitlist_id,
-            pseudonym=context.service.guests.pseudonym(waitlist_id, guest.mobile_number),
-            address=limits.address_of(context.scope),
-            route=self.operation,
-            is_exempt=limits.is_kiosk(context.headers),
-            command_id=command_id,
-            may_be_repeated=key is not None,
-        )
-        if not admission.is_allowed and key is not None:
-            await asyncio.sleep(DUPLICATE_WAIT_SECONDS)
-            if known := await _find_reply(context, key):
-                return known
-        admission.check()
-        return admission
-
-    def _key(
-        self, context: RequestContext, new: NewTicket, guest: GuestDetails, waitlist_id: UUID
-    ) -> IdempotencyKey | None:
-        """The key is scoped to the restaurant."""
-        header = read_idempotency_key(context.scope)
-        if header and new.idempotency_key and header != new.idempotency_key:
-            raise unprocessable("schema", "The idempotency keys in header and body differ.")
-        text = header or new.idempotency_key
-        if text is None:
-            return None
-        pseudonym = context.service.guests.pseudonym(
-            waitlist_id, f"{guest.mobile_number}\0{guest.name}"
-        )
-        fingerprint = JoinFingerprint(
-            guest=pseudonym, party_size=new.party_size, seating_type=new.seating_type
-        )
-        # The space makes a key that no client can send.
-        return idempotency_key(
-            context, fingerprint, self.operation, f"{text} {waitlist_id}", self._render
+            party_size=self.new.party_size,
+            seating_type=self.new.seating_type,
+            hourly_max=self.context.settings.tickets_per_mobile_max,
         )
 
-    def _render(self, outcome: TicketResult | Refusal) -> StoredResponse:
-        if isinstance(outcome, Refusal):
-            return stored_problem(problem_of(outcome))
-        return StoredResponse(self.status, orjson.dumps(joined_json(outcome)))
+
+def joined_json(result: TicketResult) -> TicketAnswer:
+    return {"ticket": ticket_result_json(result)}
+
+
+def render(outcome: TicketResult | Refusal) -> StoredResponse:
+    if isinstance(outcome, Refusal):
+        return stored_problem(problem_of(outcome))
+    return StoredResponse(HTTPStatus.CREATED, orjson.dumps(joined_json(outcome)))
+
+
+async def join(new: NewTicket, context: RequestContext) -> TicketAnswer | Reply:
+    """Join a restaurant's waitlist."""
+    calling_code = context.settings.calling_code
+    guest = guest_details(new.name, new.mobile_number, calling_code=calling_code)
+    request = JoinRequest(context, new, guest, restaurant_id(slug_of(context)))
+    key = request.key()
+    if key is None:
+        return await _join(request, None)
+    async with _LOCKS.setdefault(key.scope, asyncio.Lock()):
+        return await _join(request, key)
+
+
+async def _join(request: JoinRequest, key: IdempotencyKey | None) -> Reply:
+    began, context = time.monotonic(), request.context
+    if known := await _find_reply(context, key):
+        return _replayed(known, request.waitlist_id)
+    origin = context.origin(key, context.correlation)
+    admitted = await _admit(request, key, origin.command_id)
+    if isinstance(admitted, Receipt):
+        return _replayed(admitted, request.waitlist_id)
+    try:
+        receipt = await context.submit(await request.command(), origin, key)
+    except OutcomeUnknownError:
+        # The command may have been committed, so its charge stays.
+        raise
+    except KNOWN_ERRORS as error:
+        await _refund(context, admitted, error)
+        raise
+    if receipt.replayed_response is not None:
+        reply = _replayed(receipt, request.waitlist_id)
+    else:
+        _log_joined(receipt.result, time.monotonic() - began)
+        reply = Reply(render(receipt.result), receipt_headers(receipt))
+    return Reply(reply.response, reply.headers + admitted.raw_headers)
+
+
+async def _admit(
+    request: JoinRequest, key: IdempotencyKey | None, command_id: UUID
+) -> RateLimitDecision | Receipt:
+    """Charges the limits. If one refuses, returns the receipt of a duplicate that succeeded."""
+    context = request.context
+    limits: RateLimits = context.scope["app"].rate_limits
+    admission = await limits.admit(
+        request.waitlist_id,
+        pseudonym=request.pseudonym(request.guest.mobile_number),
+        address=limits.address_of(context.scope),
+        route=JOIN.operation,
+        is_exempt=limits.is_kiosk(context.headers),
+        command_id=command_id,
+        may_be_repeated=key is not None,
+    )
+    if not admission.is_allowed and key is not None:
+        await asyncio.sleep(DUPLICATE_WAIT_SECONDS)
+        if known := await _find_reply(context, key):
+            return known
+    admission.check()
+    return admission
 
 
 async def _refund(context: RequestContext, admitted: RateLimitDecision, error: Exception) -> None:
@@ -240,7 +207,7 @@ async def _find_reply(context: RequestContext, key: IdempotencyKey | None) -> Re
 def _replayed(receipt: Receipt, waitlist_id: UUID) -> Reply:
     assert receipt.replayed_response is not None
     log_event("queue.idempotency_reuse", restaurantId=waitlist_id, commandId=receipt.command_id)
-    return receipt.replayed_response, receipt_headers(receipt)
+    return Reply(receipt.replayed_response, receipt_headers(receipt))
 
 
 def _log_joined(result: TicketResult, seconds: float) -> None:
@@ -255,6 +222,14 @@ def _log_joined(result: TicketResult, seconds: float) -> None:
     )
 
 
-JOIN = JoinEndpoint()
+JOIN = WriteEndpoint(
+    "POST",
+    "/api/restaurants/{slug}/tickets",
+    scope=PUBLIC,
+    answer=join,
+    status=HTTPStatus.CREATED,
+    headers={**COMMAND_HEADERS, "Daybook-Kiosk-Key": KioskKey},
+    problems=(HTTPStatus.TOO_MANY_REQUESTS,),
+)
 
 routes: list[Route] = [JOIN.route]

@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from daybook.api.endpoints.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
 from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request, read_id
 from daybook.api.keys.access import ADMIN, AUDITOR, PUBLIC, STAFF, Caller, caller_of, can_see
@@ -136,11 +136,11 @@ def _was_at(slug: str, ticket: Ticket) -> bool:
 
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint(
+    QueryEndpoint(
         "/api/restaurants/{slug}/tickets",
         list_tickets,
         scope=STAFF | AUDITOR,
         parameters=TicketListing,
     ).route,
-    DatabaseQueryEndpoint("/api/restaurants/{slug}/tickets/{id}", get_ticket, scope=PUBLIC).route,
+    QueryEndpoint("/api/restaurants/{slug}/tickets/{id}", get_ticket, scope=PUBLIC).route,
 ]

@@ -4,24 +4,21 @@ import re
 from http import HTTPStatus
 from typing import Annotated, TypedDict
 
-import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, CommandEndpoint, RequestContext, stored_problem
+from daybook.api.endpoints.command import Body, RequestContext, WriteEndpoint
 from daybook.api.endpoints.paging import PageCursor, decode_cursor
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
-from daybook.api.http.problems import problem_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request
 from daybook.api.keys.access import ADMIN, AUDITOR, PUBLIC, STAFF, caller_of, can_see
 from daybook.api.tickets.responses import BoardJSON, RestaurantJSON, board_json, restaurant_json
-from daybook.domain.errors import NotFoundError, Refusal
+from daybook.domain.errors import NotFoundError
 from daybook.domain.patterns import whole
 from daybook.domain.tickets.commands import ChangeRestaurant, OpenedRestaurant, OpenRestaurant
 from daybook.domain.tickets.restaurant import Profile, Reset, Restaurant
-from daybook.eventlog.origin import StoredResponse
 from daybook.projections.page_cursor import write_cursor
 from daybook.projections.tickets.restaurants import one_restaurant, read_restaurants
 from daybook.projections.tickets.ticket_list import next_tokens
@@ -136,16 +133,9 @@ def opened_json(opened: OpenedRestaurant) -> RestaurantAnswer:
     return one_restaurant_json(opened.restaurant)
 
 
-class OpenEndpoint(CommandEndpoint[NewRestaurant, OpenedRestaurant]):
-    """Responds 200 if the same restaurant existed before."""
-
-    also = (HTTPStatus.OK,)
-
-    def render(self, outcome: OpenedRestaurant | Refusal) -> StoredResponse:
-        if isinstance(outcome, Refusal):
-            return stored_problem(problem_of(outcome))
-        status = HTTPStatus.CREATED if outcome.is_new else HTTPStatus.OK
-        return StoredResponse(status, orjson.dumps(opened_json(outcome)))
+def opened_status(opened: OpenedRestaurant) -> HTTPStatus:
+    """200 if the same restaurant existed before."""
+    return HTTPStatus.CREATED if opened.is_new else HTTPStatus.OK
 
 
 async def list_restaurants(query: RestaurantListing, request: Request) -> RestaurantPageAnswer:
@@ -205,24 +195,26 @@ def read_slug(text: str) -> str:
     return text
 
 
-OPEN = OpenEndpoint(
+OPEN = WriteEndpoint(
     "POST",
     "/api/restaurants",
     scope=ADMIN,
     command=open_restaurant,
     shape=opened_json,
     status=HTTPStatus.CREATED,
+    status_of=opened_status,
+    also=(HTTPStatus.OK,),
 )
-CHANGE = CommandEndpoint(
+CHANGE = WriteEndpoint(
     "PATCH", "/api/restaurants/{slug}", scope=ADMIN, command=change, shape=one_restaurant_json
 )
 
 routes: list[Route] = [
     OPEN.route,
     CHANGE.route,
-    DatabaseQueryEndpoint(
+    QueryEndpoint(
         "/api/restaurants", list_restaurants, scope=STAFF | AUDITOR, parameters=RestaurantListing
     ).route,
-    DatabaseQueryEndpoint("/api/restaurants/{slug}", get_restaurant, scope=PUBLIC).route,
-    DatabaseQueryEndpoint("/api/restaurants/{slug}/board", board, scope=PUBLIC).route,
+    QueryEndpoint("/api/restaurants/{slug}", get_restaurant, scope=PUBLIC).route,
+    QueryEndpoint("/api/restaurants/{slug}/board", board, scope=PUBLIC).route,
 ]

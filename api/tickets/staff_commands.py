@@ -6,27 +6,25 @@ stored with an idempotency key; a replay decrypts them again.
 
 import time
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Generic, TypedDict, TypeVar
+from typing import Annotated, TypedDict
 from uuid import UUID
 
 import orjson
 from msgspec import UNSET, Meta, UnsetType
-from msgspec.structs import replace
 from starlette.routing import Route
 
 from daybook.api.endpoints.command import (
     Body,
-    CommandEndpoint,
     EmptyBody,
-    Reply,
     RequestContext,
-    receipt_headers,
-    stored_problem,
+    Submission,
+    WriteEndpoint,
+    client_key,
 )
-from daybook.api.http.problems import KNOWN_ERRORS, BadInputError, problem_of
+from daybook.api.http.problems import BadInputError
 from daybook.api.keys.access import PUBLIC, STAFF
-from daybook.api.runtime.service import Service
 from daybook.api.telemetry.structured_log import log_event
 from daybook.api.tickets.queries import TicketAnswer
 from daybook.api.tickets.responses import (
@@ -37,8 +35,7 @@ from daybook.api.tickets.responses import (
     wait_json,
 )
 from daybook.api.tickets.restaurants import PLAIN_PATTERN, Slug, slug_of
-from daybook.domain.command import Command
-from daybook.domain.errors import NotFoundError, Refusal
+from daybook.domain.errors import NotFoundError
 from daybook.domain.tickets.commands import (
     CallNext,
     CallTicket,
@@ -53,15 +50,12 @@ from daybook.domain.tickets.commands import (
 from daybook.domain.tickets.restaurant import restaurant_id
 from daybook.domain.tickets.ticket import ID_VERSION, TicketStatus
 from daybook.eventlog.errors import NoGuestKeyError, UnavailableError
-from daybook.eventlog.origin import Origin, StoredResponse
-from daybook.eventlog.writing.idempotency import IdempotencyKey
+from daybook.eventlog.origin import Receipt, StoredResponse
 from daybook.projections.tickets.ticket_list import one_ticket
 
 DeskText = Annotated[str, Meta(min_length=1, max_length=40, pattern=PLAIN_PATTERN)]
 TokenText = Annotated[str, Meta(min_length=1, max_length=40)]
 ReasonText = Annotated[str, Meta(min_length=1, max_length=200, pattern=PLAIN_PATTERN)]
-
-B = TypeVar("B", bound=Body)
 
 
 class NextCall(Body, frozen=True):
@@ -140,7 +134,7 @@ def ticket_id_of(context: RequestContext) -> UUID:
 
 
 def staff_json(result: TicketResult) -> StaffTicketAnswer:
-    """The stored form, without the guest's details: `_with_guest` adds them when it is sent."""
+    """The stored form, without the guest's details: `add_guest` adds them when it is sent."""
     subject_id = result.ticket.guest.subject_id
     return {"ticket": staff_ticket_json(ticket_result_json(result), subject_id, None)}
 
@@ -150,58 +144,34 @@ def public_json(result: TicketResult) -> TicketAnswer:
     return {"ticket": ticket_result_json(result)}
 
 
-class StaffCommandEndpoint(CommandEndpoint[B, Any], Generic[B]):
-    @property
-    def is_for_staff(self) -> bool:
-        return self.answers is staff_json
-
-    def key(self, context: RequestContext, value: B) -> IdempotencyKey | None:
-        """The key is scoped to the restaurant."""
-        key = super().key(context, value)
-        if key is None:
-            return None
-        # The space makes a key that no client can send.
-        return replace(key, key=f"{key.key} {restaurant_id(slug_of(context))}")
-
-    async def submit(
-        self,
-        context: RequestContext,
-        command: Command[Any],
-        origin: Origin,
-        key: IdempotencyKey | None,
-    ) -> Reply:
-        began = time.monotonic()
-        try:
-            receipt = await context.submit(command, origin, key)
-            if receipt.replayed_response is None and receipt.result is not None:
-                _log_result(receipt.result, time.monotonic() - began)
-            answer = receipt.replayed_response or self.render(receipt.result)
-            if self.is_for_staff:
-                answer = await _with_guest(context.service, answer, receipt.result)
-            return answer, receipt_headers(receipt)
-        except KNOWN_ERRORS as error:
-            headers = [(b"daybook-command-id", str(origin.command_id).encode())]
-            return self.error_reply(error, headers)
-
-    def render(self, outcome: TicketResult | Refusal | None) -> StoredResponse:
-        if isinstance(outcome, Refusal):
-            return stored_problem(problem_of(outcome))
-        if outcome is None:
-            return StoredResponse(HTTPStatus.NO_CONTENT, b"")
-        return StoredResponse(self.status, orjson.dumps(self.answers(outcome)))
+def call_status(result: TicketResult | None) -> HTTPStatus:
+    """204 if the waitlist is empty."""
+    return HTTPStatus.NO_CONTENT if result is None else HTTPStatus.OK
 
 
-class CallNextEndpoint(StaffCommandEndpoint[NextCall]):
-    also = (HTTPStatus.NO_CONTENT,)
+def restaurant_key(context: RequestContext) -> str | None:
+    """The idempotency key is scoped to the restaurant."""
+    text = client_key(context)
+    # The space makes a key that no client can send.
+    return None if text is None else f"{text} {restaurant_id(slug_of(context))}"
 
 
-async def _with_guest(
-    service: Service, answer: StoredResponse, fresh: TicketResult | None
+async def logs_result(change: Submission) -> Receipt:
+    began = time.monotonic()
+    receipt = await change.submit()
+    if receipt.result is not None:
+        _log_result(receipt.result, time.monotonic() - began)
+    return receipt
+
+
+async def add_guest(
+    context: RequestContext, answer: StoredResponse, receipt: Receipt
 ) -> StoredResponse:
     """Adds the guest's details and, for a waiting ticket, its position. If they cannot be read, the
     response is sent without them: staff that saw an error would call the next guest."""
     if answer.status != HTTPStatus.OK:
         return answer
+    service, fresh = context.service, receipt.result
     ticket = orjson.loads(answer.body)["ticket"]
     with suppress(UnavailableError, NoGuestKeyError):
         if fresh is not None and ticket["status"] != TicketStatus.WAITING:
@@ -236,28 +206,22 @@ def _log_result(result: TicketResult, seconds: float) -> None:
 RESTAURANT = "/api/restaurants/{slug}"
 TICKET = f"{RESTAURANT}/tickets/{{id}}"
 
-CALL_NEXT = CallNextEndpoint(
-    "POST", f"{RESTAURANT}/call-next", scope=STAFF, command=call_next, shape=staff_json
+on_one_ticket = partial(WriteEndpoint, "POST", keyed_by=restaurant_key, submits=logs_result)
+by_staff = partial(on_one_ticket, scope=STAFF, shape=staff_json, completes=add_guest)
+
+CALL_NEXT = by_staff(
+    f"{RESTAURANT}/call-next",
+    command=call_next,
+    status_of=call_status,
+    also=(HTTPStatus.NO_CONTENT,),
 )
-CALL = StaffCommandEndpoint(
-    "POST", f"{TICKET}/call", scope=STAFF, command=call_one, shape=staff_json
-)
-RECALL = StaffCommandEndpoint(
-    "POST", f"{TICKET}/recall", scope=STAFF, command=recall, shape=staff_json
-)
-SEAT = StaffCommandEndpoint("POST", f"{TICKET}/seat", scope=STAFF, command=seat, shape=staff_json)
-NO_SHOW = StaffCommandEndpoint(
-    "POST", f"{TICKET}/no-show", scope=STAFF, command=miss, shape=staff_json
-)
-RETURN = StaffCommandEndpoint(
-    "POST", f"{TICKET}/return", scope=STAFF, command=return_, shape=staff_json
-)
-CANCEL = StaffCommandEndpoint(
-    "POST", f"{TICKET}/cancel", scope=PUBLIC, command=cancel, shape=public_json
-)
-TRANSFER = StaffCommandEndpoint(
-    "POST", f"{TICKET}/transfer", scope=STAFF, command=transfer, shape=staff_json
-)
+CALL = by_staff(f"{TICKET}/call", command=call_one)
+RECALL = by_staff(f"{TICKET}/recall", command=recall)
+SEAT = by_staff(f"{TICKET}/seat", command=seat)
+NO_SHOW = by_staff(f"{TICKET}/no-show", command=miss)
+RETURN = by_staff(f"{TICKET}/return", command=return_)
+TRANSFER = by_staff(f"{TICKET}/transfer", command=transfer)
+CANCEL = on_one_ticket(f"{TICKET}/cancel", scope=PUBLIC, command=cancel, shape=public_json)
 
 routes: list[Route] = [
     write.route for write in (CALL_NEXT, CALL, RECALL, SEAT, NO_SHOW, RETURN, CANCEL, TRANSFER)

@@ -7,7 +7,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import bad_request
 from daybook.api.keys.access import AUDITOR, STAFF, can_see
@@ -98,7 +98,7 @@ def _minutes(seconds: float) -> float:
 
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint(
+    QueryEndpoint(
         "/api/restaurants/{slug}/figures",
         get_figures,
         scope=STAFF | AUDITOR,

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from daybook.api.endpoints.paging import PageCursor, decode_cursor
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import read_name_of
 from daybook.api.http.timestamps import Moment, moment
@@ -159,9 +159,9 @@ async def _upstream(request: Request) -> Upstream:
 
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint("/api/upstreams", list_upstreams, scope=AUDITOR).route,
-    DatabaseQueryEndpoint("/api/upstreams/{name}", get_upstream, scope=AUDITOR).route,
-    DatabaseQueryEndpoint(
+    QueryEndpoint("/api/upstreams", list_upstreams, scope=AUDITOR).route,
+    QueryEndpoint("/api/upstreams/{name}", get_upstream, scope=AUDITOR).route,
+    QueryEndpoint(
         "/api/upstreams/{name}/records", list_records, scope=AUDITOR, parameters=RecordListing
     ).route,
 ]

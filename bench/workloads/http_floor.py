@@ -14,12 +14,7 @@ from starlette.routing import Route
 
 from daybook.api.app import App
 from daybook.api.clock import now
-from daybook.api.endpoints.command import (
-    CommandEndpoint,
-    RawHeaders,
-    RequestContext,
-    receipt_headers,
-)
+from daybook.api.endpoints.command import Submission, WriteEndpoint
 from daybook.api.http.problems import JSONAnswer
 from daybook.api.keys.access import PUBLIC, declare
 from daybook.api.orders.commands import NewOrder, create, order_with_message
@@ -27,35 +22,27 @@ from daybook.api.runtime.service import Service
 from daybook.api.server.listener import listen
 from daybook.api.server.run import uvicorn_config
 from daybook.api.settings.settings import Settings
-from daybook.domain.command import Command
 from daybook.domain.orders.commands import CreateOrder
 from daybook.domain.orders.order import Order, OrderStatus
-from daybook.eventlog.origin import Origin, Receipt, StoredResponse
-from daybook.eventlog.writing.idempotency import IdempotencyKey
+from daybook.eventlog.origin import Receipt
 
 
-class Floor(CommandEndpoint[NewOrder, Order]):
-    async def submit(
-        self,
-        _call: RequestContext,
-        command: Command[Order],
-        origin: Origin,
-        _key: IdempotencyKey | None,
-    ) -> tuple[StoredResponse, RawHeaders]:
-        assert isinstance(command, CreateOrder)
-        at = now()
-        order = Order(
-            id=command.order_id,
-            version=1,
-            number=1,
-            kind=command.kind,
-            status=OrderStatus.PENDING,
-            attempts=0,
-            attempts_max=command.attempts_max,
-            created_at=at,
-            updated_at=at,
-        )
-        return self.render(order), receipt_headers(Receipt(order, origin.command_id, 1))
+async def skip_commit(creation: Submission) -> Receipt:
+    command: CreateOrder = creation.command
+    origin = creation.context.origin(creation.key, creation.correlation)
+    at = now()
+    order = Order(
+        id=command.order_id,
+        version=1,
+        number=1,
+        kind=command.kind,
+        status=OrderStatus.PENDING,
+        attempts=0,
+        attempts_max=command.attempts_max,
+        created_at=at,
+        updated_at=at,
+    )
+    return Receipt(order, origin.command_id, 1)
 
 
 async def plain(request: Request) -> Response:
@@ -66,13 +53,14 @@ async def plain(request: Request) -> Response:
 
 _decoder = Decoder(NewOrder)
 PLAIN = declare(Route("/plain", plain, methods=["POST"]), PUBLIC)
-FLOOR = Floor(
+FLOOR = WriteEndpoint(
     "POST",
     "/floor",
     scope=PUBLIC,
     command=create,
     shape=order_with_message("Order created successfully"),
     status=HTTPStatus.CREATED,
+    submits=skip_commit,
 )
 
 
