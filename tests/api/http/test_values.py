@@ -127,7 +127,7 @@ async def test_every_instant_of_a_request_is_within_its_years(api: Api) -> None:
     ]
     assert len(taken) >= 5
     for kind, name in taken:
-        checks = kind.__dict__.get("__post_init__")
+        checks = getattr(kind, "__post_init__", None)
         assert checks is not None, f"{kind.__name__}.{name} calls no check_instant"
         assert name in checks.__code__.co_names, f"{kind.__name__}.{name} is not looked at"
 
