@@ -11,13 +11,7 @@ from daybook.api.settings.limits import KILOBYTE
 from daybook.domain.jobs.create import FollowUp, JobRequest
 from daybook.domain.jobs.job import NULL
 from daybook.domain.jobs.work import Outcome
-from daybook.domain.values import (
-    PAYLOAD_BYTES_MAX,
-    Error,
-    Instant,
-    RestSeconds,
-    check_instant,
-)
+from daybook.domain.values import PAYLOAD_BYTES_MAX, Error, Instant, RestSeconds, check_instant
 
 FOLLOW_UPS_MAX = 20
 

@@ -150,11 +150,8 @@ def new_message(item: Item) -> NewJob:
     check_payload_size(item.payload)
     queue, partition = item.queue, item.partition or PARTITION_USUAL
     transaction = item.transaction_id or str(uuid7())
-    job_id, key = (
-        message_id(lane_id(queue, partition), transaction),
-        message_key(partition, transaction),
-    )
-    is_fresh = item.transaction_id is None
+    job_id = message_id(lane_id(queue, partition), transaction)
+    key, is_fresh = message_key(partition, transaction), item.transaction_id is None
     return NewJob(job_id, queue, MESSAGE_TYPE, item, partition, key, is_fresh)
 
 

@@ -16,13 +16,7 @@ from daybook.domain.jobs.work import JobOutcome
 from daybook.domain.messages.commands import DeferReason, PushDeferred
 from daybook.domain.messages.message import partition_id, transaction_id
 from daybook.domain.patterns import whole
-from daybook.domain.values import (
-    KEY_CHARACTERS_MAX,
-    Error,
-    Instant,
-    Name,
-    Text,
-)
+from daybook.domain.values import KEY_CHARACTERS_MAX, Error, Instant, Name, Text
 
 # No slash: a partition is also a path segment.
 Partition = Annotated[

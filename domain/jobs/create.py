@@ -1,4 +1,4 @@
-"""Creation of jobs, one or many, at most once for each unique key."""
+"""Options of new jobs, and their creation: one or many, at most once for each unique key."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -32,10 +32,9 @@ _FOLLOW_UPS = UUID("5d9e1b7a-3c44-5f0a-b6c8-91e2f7a0d356")
 class JobOptions(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Options of a new job, with their defaults as class attributes.
 
-    Each way in declares the options that it offers as fields and keeps the other defaults. An
-    option that is added to all ways in is a field here and in `BoundedOptions`, with a default.
-    Stored JSON omits it where it has the default, so events and rows of older versions keep their
-    form.
+    Each entry point declares the options that it offers as fields and keeps the other defaults. A
+    new option of all entry points is a field here and in `BoundedOptions`, with a default. Stored
+    JSON omits it where it has the default, so events and rows of older versions keep their form.
     """
 
     payload = NULL

@@ -135,13 +135,7 @@ class ExecuteOperation(Struct, frozen=True, kw_only=True, gc=False):
     def decide(self, work: UnitOfWork) -> Operation:
         operation = _operation(work, self.operation_id)
         operations.require_pending(operation)
-        # In a lane that skipped the operation, the message joins at the end.
-        created = [
-            create_job(
-                work, item.new_job(None if item.queue in operation.skipped else operation.id)
-            )
-            for item in self.items
-        ]
+        created = [create_job(work, _of_operation(item, operation)) for item in self.items]
         duplicates = tuple([index for index, one in enumerate(created) if not one.is_new])
         completed = operations.complete(operation, duplicates=duplicates, now=work.now)
         return work.record(OPERATION, operation.id, completed)
@@ -208,6 +202,11 @@ def _operation(work: UnitOfWork, operation_id: UUID) -> Operation:
     if operation is None:
         raise NotFoundError("operation", operation_id)
     return operation
+
+
+def _of_operation(item: Message, operation: Operation) -> NewJob:
+    """In a lane that skipped the operation, the message joins at the end."""
+    return item.new_job(None if item.queue in operation.skipped else operation.id)
 
 
 def _message(new: NewJob) -> Message:

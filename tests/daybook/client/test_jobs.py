@@ -6,14 +6,7 @@ from msgspec.structs import fields
 from daybook.api.jobs.requests import NewJobBody
 from daybook.api.jobs.responses import BriefJob, JobJSON
 from daybook.api.messages.responses import Item
-from daybook.client.jobs import (
-    EnqueueOptions,
-    FollowUp,
-    Job,
-    JobOptions,
-    NewJob,
-    Wire,
-)
+from daybook.client.jobs import EnqueueOptions, FollowUp, Job, JobOptions, NewJob, Wire
 from daybook.client.messages import NewMessage
 from daybook.domain.jobs import create
 
