@@ -295,6 +295,7 @@ class WriteEndpoint:
         """
         function = command or answer
         assert function is not None, "an endpoint has a command or an answer"
+        assert (command is None) is (shape is None), "a command has a shape, and an answer none"
         self.method, self.path, self.status, self.also = method, path, status, also
         self.scope, self.needs = scope, scope.value
         self.operation = f"{method} {path}"

@@ -206,8 +206,8 @@ def _log_result(result: TicketResult, seconds: float) -> None:
 RESTAURANT = "/api/restaurants/{slug}"
 TICKET = f"{RESTAURANT}/tickets/{{id}}"
 
-on_one_ticket = partial(WriteEndpoint, "POST", keyed_by=restaurant_key, submits=logs_result)
-by_staff = partial(on_one_ticket, scope=STAFF, shape=staff_json, completes=add_guest)
+on_tickets = partial(WriteEndpoint, "POST", keyed_by=restaurant_key, submits=logs_result)
+by_staff = partial(on_tickets, scope=STAFF, shape=staff_json, completes=add_guest)
 
 CALL_NEXT = by_staff(
     f"{RESTAURANT}/call-next",
@@ -221,7 +221,7 @@ SEAT = by_staff(f"{TICKET}/seat", command=seat)
 NO_SHOW = by_staff(f"{TICKET}/no-show", command=miss)
 RETURN = by_staff(f"{TICKET}/return", command=return_)
 TRANSFER = by_staff(f"{TICKET}/transfer", command=transfer)
-CANCEL = on_one_ticket(f"{TICKET}/cancel", scope=PUBLIC, command=cancel, shape=public_json)
+CANCEL = on_tickets(f"{TICKET}/cancel", scope=PUBLIC, command=cancel, shape=public_json)
 
 routes: list[Route] = [
     write.route for write in (CALL_NEXT, CALL, RECALL, SEAT, NO_SHOW, RETURN, CANCEL, TRANSFER)
