@@ -17,6 +17,7 @@ const freshness = find("daybook-freshness");
 const main = find("main");
 /** @type {import("./view.js").View | null} */
 let view = null;
+let failures = 0;
 
 const feed = new Feed({
   refresh: async () => {
@@ -49,11 +50,20 @@ async function open() {
   else setTimeout(open, AGAIN_MS);
 }
 
-/** @param {string} name @returns {Promise<boolean>} whether it was loaded */
-function fetchView(name) {
-  return import(`./${name}.js`).then(
+/**
+ * Browsers remember a failed import by its address, so that each retry needs another one.
+ *
+ * @param {string} name
+ * @returns {Promise<boolean>} whether it was loaded
+ */
+async function fetchView(name) {
+  if (customElements.get(`ops-${name}`)) return true;
+  return import(`./${name}.js?${failures}`).then(
     () => true,
-    () => false,
+    () => {
+      failures += 1;
+      return false;
+    },
   );
 }
 
