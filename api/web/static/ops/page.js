@@ -8,7 +8,7 @@ import "../kit/notices.js";
 import "./queues.js";
 
 // Each module defines the element `<ops-…>` of the same name.
-const VIEWS = ["queues", "jobs", "dead", "workers", "past", "house", "item"];
+const VIEWS = ["queues", "jobs", "dead", "workers", "past", "maintenance", "item"];
 const FIRST = "queues";
 const AGAIN_MS = 2000;
 
@@ -24,9 +24,9 @@ const feed = new Feed({
     // Read first: the view then includes everything up to this position.
     const { position } = await read("/health/ready");
     await view?.refresh();
-    freshness.heard(position);
+    freshness.update(position);
   },
-  onHeard: () => {},
+  onChanges: () => {},
   onState: (state) => {
     freshness.state = state;
     const words = "Disconnected: showing the last known data. Reconnecting …";
