@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, Self, TypeVar
 from uuid import UUID
@@ -25,6 +26,8 @@ class Event(Struct, frozen=True, kw_only=True, gc=False):
     topic: ClassVar[str]
     schema_version: ClassVar[int] = 1
     upcasts: ClassVar[Mapping[int, Upcast]] = {}
+    status_after: ClassVar[StrEnum | None] = None
+    """The status that the aggregate has after the event; None if the event does not set it."""
 
     at: datetime
 
@@ -53,6 +56,8 @@ class State(Struct, frozen=True, gc=False):
     version: int
 
     def after(self, event: Event, **changes: Any) -> Self:
+        if event.status_after is not None:
+            changes["status"] = event.status_after
         return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
 

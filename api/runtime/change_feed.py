@@ -12,12 +12,12 @@ from psycopg_pool import AsyncConnectionPool
 from daybook.api.http.event_json import members_json
 from daybook.api.http.timestamps import Moment, moment
 from daybook.domain.event import Event
-from daybook.domain.jobs.job import JOB, Job, JobStatus
+from daybook.domain.jobs.job import JOB
 from daybook.domain.jobs.queue import QUEUE
 from daybook.domain.orders.bot import BOT
 from daybook.domain.orders.order import ORDER
 from daybook.domain.tickets.restaurant import RESTAURANT
-from daybook.domain.tickets.ticket import TICKET, Ticket, TicketStatus
+from daybook.domain.tickets.ticket import TICKET
 from daybook.eventlog.codec import EventMapper, RecordedEvent, UnreadableEvent
 from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.reading.epochs import LogPosition, epoch_of
@@ -27,31 +27,9 @@ from daybook.projections.jobs.job_labels import JobLabel, read_labels
 _DECIDERS = (ORDER, BOT, JOB, QUEUE, RESTAURANT, TICKET)
 _NAMES = {kind: decider.name for decider in _DECIDERS for kind in decider.events}
 
-# The status after each event. The feed shows no more of jobs and tickets.
-_STATUSES: Mapping[type[Event], JobStatus] = {
-    Job.Created: JobStatus.PENDING,
-    Job.Claimed: JobStatus.PROCESSING,
-    Job.Completed: JobStatus.COMPLETED,
-    Job.Failed: JobStatus.PENDING,
-    Job.Released: JobStatus.PENDING,
-    Job.Snoozed: JobStatus.PENDING,
-    Job.Rescheduled: JobStatus.PENDING,
-    Job.Requeued: JobStatus.PENDING,
-    Job.MovedToDLQ: JobStatus.DEAD,
-    Job.Cancelled: JobStatus.CANCELLED,
-}
-_TICKET_STATUSES: Mapping[type[Event], TicketStatus] = {
-    Ticket.Created: TicketStatus.WAITING,
-    Ticket.Called: TicketStatus.CALLED,
-    Ticket.Recalled: TicketStatus.CALLED,
-    Ticket.Seated: TicketStatus.SEATED,
-    Ticket.NoShow: TicketStatus.NO_SHOW,
-    Ticket.Returned: TicketStatus.WAITING,
-    Ticket.Cancelled: TicketStatus.CANCELLED,
-    Ticket.Transferred: TicketStatus.WAITING,
-}
-assert set(_STATUSES) == set(JOB.events), "every job event has a status"
-assert set(_TICKET_STATUSES) == set(TICKET.events), "every ticket event has a status"
+# Streams show only the status after these events: payloads are large, tickets are personal.
+_STATUS_ONLY = frozenset((*JOB.events, *TICKET.events))
+assert all(kind.status_after for kind in _STATUS_ONLY), "events of jobs and tickets set the status"
 
 
 def open_change_feed(
@@ -92,23 +70,19 @@ def change_json(recorded: RecordedEvent, labels: Mapping[UUID, JobLabel]) -> Cha
 
 
 def _data(event: Event, label: JobLabel | None) -> dict[str, Any]:
-    if ticket_status := _TICKET_STATUSES.get(type(event)):
-        return {"status": ticket_status}
     if isinstance(event, UnreadableEvent):
         return {"unreadable": event.error}
-    status = _STATUSES.get(type(event))
-    if status is None:
+    if type(event) not in _STATUS_ONLY:
         return members_json(event)
-    if label is None:
-        # The job's Created event is unreadable.
-        return {"status": status}
-    return {"queue": label.queue, "type": label.type, "status": status}
+    status = {"status": event.status_after}
+    # A ticket has no label, nor has a job whose Created event is unreadable.
+    return {"queue": label.queue, "type": label.type, **status} if label else status
 
 
 async def render(
     connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
 ) -> list[bytes]:
-    jobs = {recorded.originator_id for recorded in events if type(recorded.event) in _STATUSES}
+    jobs = {recorded.originator_id for recorded in events if isinstance(recorded.event, JOB.events)}
     labels = await read_labels(connection, [*jobs]) if jobs else {}
     epoch = await epoch_of(connection)
     return [

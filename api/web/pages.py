@@ -167,7 +167,7 @@ def file_response(request: Request, file: File, caching: str) -> Response:
 
 PAGES = (
     WebPage("/", "board.html"),
-    WebPage("/r/{slug}", "counter.html"),
+    WebPage("/r/{slug}", "join.html"),
     WebPage("/r/{slug}/display", "display.html"),
     WebPage("/desk/{slug}", "desk.html"),
     WebPage("/ops", "ops.html"),

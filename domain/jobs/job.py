@@ -28,7 +28,6 @@ class JobStatus(StrEnum):
 
 
 # Module constants: an enum member lookup takes five times as long as a global.
-_PENDING, _PROCESSING = JobStatus.PENDING, JobStatus.PROCESSING
 _COMPLETED, _CANCELLED = JobStatus.COMPLETED, JobStatus.CANCELLED
 
 
@@ -99,6 +98,7 @@ class Job(State, frozen=True, gc=False):
 
     class Created(Event, frozen=True, kw_only=True, gc=False, omit_defaults=True):
         topic: ClassVar[str] = "job.created"
+        status_after: ClassVar[JobStatus] = JobStatus.PENDING
         job_id: UUID
         number: int
         queue: str
@@ -117,6 +117,7 @@ class Job(State, frozen=True, gc=False):
 
     class Claimed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.claimed"
+        status_after: ClassVar[JobStatus] = JobStatus.PROCESSING
         claim_id: UUID
         worker: str
         lease_until: datetime
@@ -124,12 +125,14 @@ class Job(State, frozen=True, gc=False):
 
     class Completed(Event, frozen=True, kw_only=True, gc=False, omit_defaults=True):
         topic: ClassVar[str] = "job.completed"
+        status_after: ClassVar[JobStatus] = JobStatus.COMPLETED
         claim_id: UUID
         result: Raw = NULL
         follow_ups_count: int = 0
 
     class Failed(Event, frozen=True, kw_only=True, gc=False, omit_defaults=True):
         topic: ClassVar[str] = "job.failed"
+        status_after: ClassVar[JobStatus] = JobStatus.PENDING
         claim_id: UUID
         error: str
         reason: FailureReason
@@ -141,10 +144,12 @@ class Job(State, frozen=True, gc=False):
 
     class Released(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.released"
+        status_after: ClassVar[JobStatus] = JobStatus.PENDING
         claim_id: UUID
 
     class Snoozed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.snoozed"
+        status_after: ClassVar[JobStatus] = JobStatus.PENDING
         claim_id: UUID
         until: datetime
 
@@ -152,18 +157,22 @@ class Job(State, frozen=True, gc=False):
         """Restarts the backoff after the clock went back."""
 
         topic: ClassVar[str] = "job.rescheduled"
+        status_after: ClassVar[JobStatus] = JobStatus.PENDING
         run_at: datetime
 
     class Requeued(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.requeued"
+        status_after: ClassVar[JobStatus] = JobStatus.PENDING
         run_at: datetime | None = None
 
     class MovedToDLQ(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.moved_to_dlq"
+        status_after: ClassVar[JobStatus] = JobStatus.DEAD
         reason: str
 
     class Cancelled(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.cancelled"
+        status_after: ClassVar[JobStatus] = JobStatus.CANCELLED
 
     @property
     def effect_key(self) -> str:
@@ -286,7 +295,7 @@ def _apply_created(job: Job | None, event: Job.Created) -> Job:
         event.type,
         event.priority,
         event.payload,
-        _PENDING,
+        event.status_after,
         0,
         event.attempts_max,
         event.lease_seconds,
@@ -320,7 +329,7 @@ def evolve(job: Job | None, event: Event) -> Job:  # noqa: C901 (one case for ea
                 job,
                 version=job.version + 1,
                 updated_at=event.at,
-                status=_PROCESSING,
+                status=event.status_after,
                 claim=JobClaim(event.claim_id, event.at, event.lease_until, event.worker),
                 attempts=event.attempt,
                 run_at=None,
@@ -330,7 +339,7 @@ def evolve(job: Job | None, event: Event) -> Job:  # noqa: C901 (one case for ea
                 job,
                 version=job.version + 1,
                 updated_at=event.at,
-                status=_COMPLETED,
+                status=event.status_after,
                 claim=None,
                 result=event.result,
                 error=None,
@@ -348,7 +357,6 @@ def evolve(job: Job | None, event: Event) -> Job:  # noqa: C901 (one case for ea
         case Job.MovedToDLQ():
             return job.after(
                 event,
-                status=JobStatus.DEAD,
                 run_at=None,
                 entered=None if job.skips else job.entered,
                 operation_id=None if job.skips else job.operation_id,
@@ -358,7 +366,6 @@ def evolve(job: Job | None, event: Event) -> Job:  # noqa: C901 (one case for ea
         case Job.Cancelled():
             return job.after(
                 event,
-                status=JobStatus.CANCELLED,
                 claim=None,
                 run_at=None,
                 entered=None,
@@ -371,7 +378,6 @@ def _apply_failed(job: Job, event: Job.Failed) -> Job:
     crashed = event.reason is FailureReason.LEASE_EXPIRED
     return job.after(
         event,
-        status=JobStatus.PENDING,
         claim=None,
         run_at=event.retry_at,
         error=event.error,
@@ -382,9 +388,7 @@ def _apply_failed(job: Job, event: Job.Failed) -> Job:
 
 def _return_attempt(job: Job, event: Event, **changes: Any) -> Job:
     """Back to pending without counting the attempt."""
-    return job.after(
-        event, status=JobStatus.PENDING, claim=None, attempts=job.attempts - 1, **changes
-    )
+    return job.after(event, claim=None, attempts=job.attempts - 1, **changes)
 
 
 def _apply_requeued(job: Job, event: Job.Requeued) -> Job:
@@ -392,7 +396,6 @@ def _apply_requeued(job: Job, event: Job.Requeued) -> Job:
     is_outside = job.partition is not None and job.entered is None
     return job.after(
         event,
-        status=JobStatus.PENDING,
         life=job.life + 1,
         attempts=0,
         failures=0,

@@ -75,6 +75,7 @@ class Ticket(State, frozen=True, kw_only=True, gc=False):
 
     class Created(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "ticket.created"
+        status_after: ClassVar[TicketStatus] = TicketStatus.WAITING
         ticket_id: UUID
         restaurant_id: UUID
         token_number: str
@@ -93,6 +94,7 @@ class Ticket(State, frozen=True, kw_only=True, gc=False):
 
     class Called(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "ticket.called"
+        status_after: ClassVar[TicketStatus] = TicketStatus.CALLED
         round: int
         due_at: datetime | None
         desk: str | None = None
@@ -100,27 +102,33 @@ class Ticket(State, frozen=True, kw_only=True, gc=False):
 
     class Recalled(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "ticket.recalled"
+        status_after: ClassVar[TicketStatus] = TicketStatus.CALLED
         due_at: datetime | None
         desk: str | None = None
 
     class Seated(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "ticket.seated"
+        status_after: ClassVar[TicketStatus] = TicketStatus.SEATED
 
     class NoShow(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "ticket.no_show"
+        status_after: ClassVar[TicketStatus] = TicketStatus.NO_SHOW
         via: NoShowVia
 
     class Returned(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "ticket.returned"
+        status_after: ClassVar[TicketStatus] = TicketStatus.WAITING
 
     class Cancelled(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "ticket.cancelled"
+        status_after: ClassVar[TicketStatus] = TicketStatus.CANCELLED
         reason: str | None = None
 
     class Transferred(Event, frozen=True, kw_only=True, gc=False):
         """Moved to the end of another restaurant's waitlist, with a new token."""
 
         topic: ClassVar[str] = "ticket.transferred"
+        status_after: ClassVar[TicketStatus] = TicketStatus.WAITING
         restaurant_id: UUID
         token_number: str
         sequence: int
@@ -214,7 +222,6 @@ def evolve(ticket: Ticket | None, event: Event) -> Ticket:
         case Ticket.Called():
             return ticket.after(
                 event,
-                status=TicketStatus.CALLED,
                 calls_count=event.round,
                 called_at=event.at,
                 due_at=event.due_at,
@@ -222,16 +229,11 @@ def evolve(ticket: Ticket | None, event: Event) -> Ticket:
             )
         case Ticket.Recalled():
             return ticket.after(event, recalled_at=event.at, due_at=event.due_at, desk=event.desk)
-        case Ticket.Seated():
-            return _end(ticket, event, TicketStatus.SEATED)
-        case Ticket.NoShow():
-            return _end(ticket, event, TicketStatus.NO_SHOW)
-        case Ticket.Cancelled():
-            return _end(ticket, event, TicketStatus.CANCELLED)
+        case Ticket.Seated() | Ticket.NoShow() | Ticket.Cancelled():
+            return ticket.after(event, due_at=None, ended_at=event.at)
         case Ticket.Returned():
             return ticket.after(
                 event,
-                status=TicketStatus.WAITING,
                 returned_at=event.at,
                 due_at=None,
                 ended_at=None,
@@ -252,14 +254,10 @@ def _apply_created(event: Ticket.Created) -> Ticket:
         seating_type=event.seating_type,
         position_at_join=event.position_at_join,
         estimate=event.estimate,
-        status=TicketStatus.WAITING,
+        status=event.status_after,
         created_at=event.at,
         updated_at=event.at,
     )
-
-
-def _end(ticket: Ticket, event: Event, status: TicketStatus) -> Ticket:
-    return ticket.after(event, status=status, due_at=None, ended_at=event.at)
 
 
 def _apply_transferred(ticket: Ticket, event: Ticket.Transferred) -> Ticket:
@@ -270,7 +268,6 @@ def _apply_transferred(ticket: Ticket, event: Ticket.Transferred) -> Ticket:
         token=_token(event),
         position_at_join=event.position_at_join,
         estimate=event.estimate,
-        status=TicketStatus.WAITING,
         transferred_at=event.at,
         due_at=None,
     )

@@ -70,6 +70,8 @@ def test_the_board_equals_the_api_after_any_commands_without_reading_twice(
     for _ in range(60):
         do_something(house, chance)
     expect(board.locator("daybook-freshness")).to_contain_text(f"Position {house.position:,} ")
+    # A restored order is unknown to the board, which then reads again after 250 ms.
+    board.wait_for_timeout(1000)
     before = [url for url in visit.requests if url.endswith("/api/board")]
 
     assert eventually(lambda: shown(board)["orders"] == house.get("/api/orders")["orders"])

@@ -246,13 +246,13 @@ def test_a_refusal_is_shown_as_a_notice(visit: Visit, house: House) -> None:
 
 def test_a_view_that_could_not_be_fetched_comes_when_the_server_is_back(visit: Visit) -> None:
     visit.is_server_away_expected = True
-    visit.context.route("**/ops/workers.js", refuse)
+    visit.context.route("**/ops/workers.js*", refuse)
     page = visit.open("/ops")
     expect(page.locator("ops-queues")).to_be_visible()
 
     page.get_by_role("link", name="Workers").click()
     page.wait_for_timeout(500)
     expect(page.locator("ops-queues")).to_be_visible()
-    visit.context.unroute("**/ops/workers.js", refuse)
+    visit.context.unroute("**/ops/workers.js*", refuse)
 
     expect(page.get_by_text("No active workers or bots")).to_be_visible()

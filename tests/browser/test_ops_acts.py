@@ -318,7 +318,7 @@ def test_play_goes_from_the_first_event_to_the_last_and_stops_there(
 
 def test_a_rebuild_shows_progress_and_result(visit: Visit, house: House) -> None:
     house.orders(5)
-    page = visit.open("/ops#house")
+    page = visit.open("/ops#maintenance")
     page.get_by_label("orders", exact=True).check()
     page.get_by_label("bots", exact=True).check()
 
@@ -333,7 +333,7 @@ def test_a_rebuild_shows_progress_and_result(visit: Visit, house: House) -> None
 
 
 def test_a_rebuild_can_be_stopped(visit: Visit, house: House) -> None:
-    page = visit.open("/ops#house")
+    page = visit.open("/ops#maintenance")
     press(page, "Verify")
     press(page, "Stop")
     expect(page.locator("p.message")).to_contain_text("tables unchanged")
@@ -343,7 +343,7 @@ def test_a_rebuild_can_be_stopped(visit: Visit, house: House) -> None:
 
 def test_the_doctor_shows_findings_and_next_steps(visit: Visit, house: House) -> None:
     bury(house, 2)
-    page = visit.open("/ops#house")
+    page = visit.open("/ops#maintenance")
     press(page, "Run checks")
 
     expect(page.get_by_text("Checked at")).to_be_visible(timeout=LONG_MS)

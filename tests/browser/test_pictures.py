@@ -109,12 +109,12 @@ def test_a_picture_of_every_page_for_guests(
         house.ask("POST", "/api/restaurants/corner/call-next", {"desk": desk})
     form = visits(**PHONE).open("/r/corner")
     expect(form.get_by_text("4 parties waiting")).to_be_visible()
-    picture(form, "counter-form")
+    picture(form, "join-form")
     form.get_by_label("Your name").fill("Edsger")
     form.get_by_label("Mobile number").fill("+4915199999999")
     form.get_by_role("button", name="Get a ticket").click()
     expect(form.locator("#headline")).to_have_text("4 ahead of you")
-    picture(form, "counter-ticket")
+    picture(form, "join-ticket")
     for name, path, look in (
         ("display", "/r/corner/display", DESKTOP),
         ("desk", "/desk/corner", DESKTOP),
@@ -139,7 +139,7 @@ def test_a_picture_of_every_view_of_the_back_office(
         "dead": "#dead",
         "workers": "#workers",
         "past": "#past",
-        "house": "#house",
+        "maintenance": "#maintenance",
         "item": f"#item/{dead['id']}",
     }
     looks: dict[str, dict[str, Any]] = {
@@ -152,7 +152,7 @@ def test_a_picture_of_every_view_of_the_back_office(
         for name, address in views.items():
             page = visit.open(f"/ops{address}")
             be_read(page)
-            if name == "house":
+            if name == "maintenance":
                 page.get_by_role("button", name="Verify").click()
                 page.get_by_role("button", name="Run checks").click()
                 expect(page.get_by_text("Checked at")).to_be_visible(timeout=60_000)

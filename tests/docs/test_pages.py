@@ -22,6 +22,7 @@ FOLDERS = "api|audit|bench|daybook|docs|domain|eventlog|examples|processors|proj
 FILE = re.compile(rf"`((?:{FOLDERS})/[\w./-]+)`")
 # The reader makes these.
 NOT_THERE = {"projections/busy_hours.py"}
+NAMED = re.compile(rf"`((?:{FOLDERS})/[\w./-]+\.py)`((?: `[\w.]+`,?)+)")
 MODULE = re.compile(r"`(daybook\.[a-z_]+(?:\.[a-z_]+)+)")
 BENCH = re.compile(r"\./run bench (\w+)")
 
@@ -60,6 +61,17 @@ def test_every_file_and_module_that_a_page_names_exists(page: Path) -> None:
     ]
     modules = [name.split(".") for name in MODULE.findall(text)]
     missing += [".".join(parts) for parts in modules if not is_module(parts)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_name_beside_a_file_stands_in_it(page: Path) -> None:
+    missing = [
+        f"{path} {name}"
+        for path, names in NAMED.findall(page.read_text(encoding="utf-8"))
+        for name in re.findall(r"\w+", names)
+        if not re.search(rf"\b{name}\b", (ROOT / path).read_text(encoding="utf-8"))
+    ]
     assert missing == []
 
 

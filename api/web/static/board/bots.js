@@ -1,6 +1,6 @@
 /** The known bots and their countdowns. */
 
-import { createdBot, evolveBot } from "./evolve.js";
+import { evolve } from "./evolve.js";
 
 /** @typedef {import("./evolve.js").Bot} Bot */
 /** @typedef {import("./evolve.js").Order} Order */
@@ -47,12 +47,12 @@ export class BotStore {
   apply(change) {
     const bot = this.#known.get(change.id);
     if (bot === undefined) {
-      if (change.topic === "bot.created") this.#known.set(change.id, createdBot(change));
+      if (change.topic === "bot.created") this.#known.set(change.id, evolve(undefined, change));
       return ["bot.created", "bot.deleted"].includes(change.topic);
     }
     if (change.version <= bot.version) return true;
     if (change.version > bot.version + 1) return false;
-    const next = evolveBot(bot, change);
+    const next = evolve(bot, change);
     if (next.deletedAt === null) this.#known.set(next.id, next);
     else this.#known.delete(next.id);
     return true;

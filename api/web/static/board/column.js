@@ -1,6 +1,6 @@
 /** `<order-column status="PENDING">`: the orders of one status; each card keeps its element. */
 
-import { element, find, say } from "../kit/element.js";
+import { element, find, setText } from "../kit/element.js";
 import { clock, count } from "../kit/time.js";
 
 /** @typedef {import("./evolve.js").Order} Order */
@@ -42,9 +42,9 @@ export class OrderColumn extends HTMLElement {
   /** @param {number} amount @param {boolean} isCut whether the list is truncated */
   total(amount, isCut) {
     this.#total = amount;
-    say(this.#amount, isCut ? `${count(amount)}+` : count(amount));
+    setText(this.#amount, isCut ? `${count(amount)}+` : count(amount));
     this.#empty.hidden = amount > 0;
-    say(this.#empty, this.getAttribute("empty") ?? "");
+    setText(this.#empty, this.getAttribute("empty") ?? "");
   }
 
   #grow() {
@@ -75,7 +75,7 @@ export function describe(card, order, botName) {
     COMPLETE: order.completedAt === null ? "" : clock(order.completedAt),
     DEAD: "",
   };
-  say(find(".note", card), notes[order.status]);
+  setText(find(".note", card), notes[order.status]);
 }
 
 customElements.define("order-column", OrderColumn);

@@ -6,7 +6,7 @@
  */
 
 import { identifier } from "../kit/client.js";
-import { forget, keep, kept } from "../kit/storage.js";
+import { load, remove, save } from "../kit/storage.js";
 
 export const ID_KEY = "feedme-leader-id";
 export const LEASE_KEY = "feedme-leader-lease";
@@ -53,7 +53,7 @@ export class Leadership {
 
   /** @returns {Lease | null} the valid lease, if any */
   #current() {
-    const lease = kept(LEASE_KEY);
+    const lease = load(LEASE_KEY);
     const leftMs = (lease?.expiresAt ?? 0) - Date.now();
     // A lease longer than the maximum predates a clock change.
     return leftMs > 0 && leftMs <= LEASE_MS ? lease : null;
@@ -80,13 +80,13 @@ export class Leadership {
   #write() {
     this.#renewedAt = Date.now();
     const lease = { leaderId: this.id, expiresAt: this.#renewedAt + LEASE_MS };
-    keep(LEASE_KEY, lease);
+    save(LEASE_KEY, lease);
     return lease;
   }
 
   #resign() {
     if (!this.isLeader) return;
-    forget(LEASE_KEY);
+    remove(LEASE_KEY);
     this.#become(false);
     this.announce(null);
   }

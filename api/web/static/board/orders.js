@@ -1,6 +1,7 @@
 /** The known orders, sorted by column. */
 
-import { createdOrder, evolveOrder } from "./evolve.js";
+import { evolve } from "./evolve.js";
+import { ORDER_RANKS } from "./transitions.js";
 
 /** @typedef {import("./evolve.js").Order} Order */
 /** @typedef {import("../kit/feed.js").Change} Change */
@@ -8,7 +9,6 @@ import { createdOrder, evolveOrder } from "./evolve.js";
 
 /** Only the latest complete orders are kept; pending and processing ones all. */
 const COMPLETE_MAX = 100;
-const RANK = { VIP: 0, NORMAL: 1 };
 
 /**
  * Compares two orders of one status in the server's order: pending ones VIPs first, then by number;
@@ -19,7 +19,7 @@ const RANK = { VIP: 0, NORMAL: 1 };
  */
 function compare(one, other) {
   const isWaiting = one.status === "PENDING";
-  if (isWaiting && one.type !== other.type) return RANK[one.type] - RANK[other.type];
+  if (isWaiting && one.type !== other.type) return ORDER_RANKS[one.type] - ORDER_RANKS[other.type];
   return isWaiting ? one.orderNumber - other.orderNumber : other.orderNumber - one.orderNumber;
 }
 
@@ -110,13 +110,13 @@ export class OrderStore {
     if (order === undefined) return this.#applyToUnknown(change);
     if (change.version <= order.version) return true;
     if (change.version > order.version + 1) return false;
-    this.#settle(evolveOrder(order, change));
+    this.#settle(evolve(order, change));
     return true;
   }
 
   /** @param {Change} change */
   #applyToUnknown(change) {
-    if (change.topic === "order.created") this.addOrder(createdOrder(change));
+    if (change.topic === "order.created") this.addOrder(evolve(undefined, change));
     // Changes of orders that left the board can be ignored.
     return ["order.created", "order.deleted", "order.completed"].includes(change.topic);
   }

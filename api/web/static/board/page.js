@@ -1,13 +1,13 @@
 /** The board: draws orders and bots, and sends the commands of its buttons. */
 
-import { find, say } from "../kit/element.js";
+import { find, setText } from "../kit/element.js";
 import "../kit/freshness.js";
 import "../kit/notices.js";
 import "../kit/outbox.js";
 import { clock, count } from "../kit/time.js";
-import { BotStrip } from "./strip.js";
-import { Kitchen } from "./kitchen.js";
-import { Shelf } from "./shelf.js";
+import { BotList } from "./bot_list.js";
+import { OrderCards } from "./cards.js";
+import { BoardState } from "./state.js";
 
 const BARS_MS = 100;
 
@@ -17,43 +17,43 @@ const freshness = find("daybook-freshness");
 const notices = find("daybook-notices");
 /** @type {import("../kit/outbox.js").Outbox} */
 const outbox = find("daybook-outbox");
-const strip = /** @type {BotStrip} */ (find("bot-strip"));
+const botList = /** @type {BotList} */ (find("bot-list"));
 
-const kitchen = new Kitchen({
-  orders: (ids) => shelf.touch(ids),
+const board = new BoardState({
+  orders: (ids) => cards.touch(ids),
   bots: () => {
-    strip.show(kitchen);
-    find("#remove-bot").disabled = kitchen.bots.list.length === 0;
+    botList.show(board);
+    find("#remove-bot").disabled = board.bots.list.length === 0;
   },
-  heard: (position, ageMs) => {
-    freshness.heard(position, ageMs);
-    shelf.touch([]);
-    tellTheDead();
+  position: (position, ageMs) => {
+    freshness.update(position, ageMs);
+    cards.touch([]);
+    showDeadCounts();
   },
   state: (state) => {
     freshness.state = state;
-    notices.banner = state === "offline" ? offlineWords() : null;
+    notices.banner = state === "offline" ? offlineText() : null;
   },
-  leader: (isLeader) => say(find("#role"), isLeader ? "Leader tab" : "Follower tab"),
+  leader: (isLeader) => setText(find("#role"), isLeader ? "Leader tab" : "Follower tab"),
 });
-const shelf = new Shelf(kitchen, (text) => say(find("#announcement"), text));
+const cards = new OrderCards(board, (text) => setText(find("#announcement"), text));
 // For debugging: the stores, read only.
-Object.assign(window, { daybook: { orders: kitchen.orders, bots: kitchen.bots } });
+Object.assign(window, { daybook: { orders: board.orders, bots: board.bots } });
 
-function offlineWords() {
-  const since = kitchen.savedAt === null ? Date.now() : kitchen.savedAt;
+function offlineText() {
+  const since = board.savedAt === null ? Date.now() : board.savedAt;
   return `Disconnected: showing the board as of ${clock(since)}. Reconnecting …`;
 }
 
-function tellTheDead() {
-  const orders = kitchen.orders.deadOrders.length;
-  const bots = kitchen.bots.list.filter((bot) => bot.status === "DEAD").length;
+function showDeadCounts() {
+  const orders = board.orders.deadOrders.length;
+  const bots = board.bots.list.filter((bot) => bot.status === "DEAD").length;
   const words = [
     ...(orders === 0 ? [] : [orders === 1 ? "1 dead order" : `${count(orders)} dead orders`]),
     ...(bots === 0 ? [] : [bots === 1 ? "1 bot out of service" : `${count(bots)} bots out of service`]),
   ];
   find("#dead").hidden = words.length === 0;
-  say(find("#dead"), words.join(" · "));
+  setText(find("#dead"), words.join(" · "));
 }
 
 /** @param {string} selector @param {() => Promise<unknown>} work */
@@ -64,7 +64,7 @@ function onPress(selector, work) {
 
 /** The newest bot whose deletion is not queued already. */
 async function removeNewest() {
-  const left = kitchen.bots.list.filter((bot) => !outbox.has("DELETE", `/api/bots/${bot.id}`));
+  const left = board.bots.list.filter((bot) => !outbox.has("DELETE", `/api/bots/${bot.id}`));
   const newest = left.at(-1);
   if (newest !== undefined) await outbox.post("− Bot", "DELETE", `/api/bots/${newest.id}`);
 }
@@ -75,5 +75,5 @@ onPress("#new-vip", () => outbox.post("New VIP order", "POST", "/api/orders", { 
 onPress("#add-bot", () => outbox.post("+ Bot", "POST", "/api/bots", { autoClaim: true }));
 onPress("#remove-bot", removeNewest);
 
-kitchen.start();
-setInterval(() => strip.tick(kitchen), BARS_MS);
+board.start();
+setInterval(() => botList.tick(board), BARS_MS);

@@ -1,13 +1,13 @@
 /** The staff page: call guests, and record whether they came. */
 
 import { read, write } from "../kit/client.js";
-import { arrange, element, find, say } from "../kit/element.js";
+import { arrange, element, find, setText } from "../kit/element.js";
 import { StreamSource } from "../kit/feed.js";
-import { keep, kept } from "../kit/storage.js";
+import { load, save } from "../kit/storage.js";
 import { clock, count } from "../kit/time.js";
-import { keepUp, line, notices, sayToken, slug } from "./line.js";
+import { keepUp, restaurantPath, notices, setToken, slug } from "./waitlist.js";
 
-/** @typedef {import("./line.js").Ticket} Ticket */
+/** @typedef {import("./waitlist.js").Ticket} Ticket */
 
 const DESK_KEY = "feedme-desk";
 const SHOWN_MAX = 200;
@@ -20,20 +20,20 @@ const ACTIONS = {
 const NAMES_DESK = ["call", "recall"];
 
 const desk = /** @type {HTMLInputElement} */ (find("#desk"));
-desk.value = kept(DESK_KEY) ?? "";
-desk.addEventListener("change", () => keep(DESK_KEY, desk.value.trim()));
+desk.value = load(DESK_KEY) ?? "";
+desk.addEventListener("change", () => save(DESK_KEY, desk.value.trim()));
 /** The tickets on this page, to filter changes. */
 const ids = new Set();
 
 async function show() {
   const [{ restaurant }, listed, missed] = await Promise.all([
-    read(line),
-    read(`${line}/tickets?limit=${SHOWN_MAX}`),
-    read(`${line}/tickets?status=NO_SHOW&limit=10`),
+    read(restaurantPath),
+    read(`${restaurantPath}/tickets?limit=${SHOWN_MAX}`),
+    read(`${restaurantPath}/tickets?status=NO_SHOW&limit=10`),
   ]);
   document.title = `${restaurant.name} · Desk`;
-  say(find("#restaurant"), restaurant.name);
-  say(find("#waiting-count"), count(listed.waiting));
+  setText(find("#restaurant"), restaurant.name);
+  setText(find("#waiting-count"), count(listed.waiting));
   ids.clear();
   for (const ticket of [restaurant, ...listed.tickets, ...missed.tickets]) ids.add(ticket.id);
   const of = (/** @type {string} */ status) =>
@@ -46,8 +46,8 @@ async function show() {
 
 /** Daily figures are expensive: not refreshed with every change. */
 async function showDay() {
-  const { figures } = await read(`${line}/figures`);
-  say(find("#day"), dayOf(figures));
+  const { figures } = await read(`${restaurantPath}/figures`);
+  setText(find("#day"), dayOf(figures));
 }
 
 /** @param {any} figures */
@@ -89,13 +89,13 @@ function rowOf(ticket, actions) {
 
 /** @param {Element} row @param {Ticket} ticket */
 function describe(row, ticket) {
-  sayToken(find(".token", row), ticket.tokenNumber);
+  setToken(find(".token", row), ticket.tokenNumber);
   // The API omits the guest for auditors.
   const name = ticket.guest === undefined ? "Guest" : (ticket.guest?.name ?? "Erased");
   const party = ticket.partySize === 1 ? "1 person" : `${ticket.partySize} people`;
   const wish = ticket.seatingType === null ? "" : ` · ${ticket.seatingType}`;
-  say(find(".guest", row), `${name} · ${party}${wish}`);
-  say(find(".note", row), noteOf(ticket));
+  setText(find(".guest", row), `${name} · ${party}${wish}`);
+  setText(find(".note", row), noteOf(ticket));
 }
 
 /** @param {Ticket} ticket */
@@ -108,15 +108,15 @@ function noteOf(ticket) {
 
 /** @param {string} id @param {string} action */
 async function act(id, action) {
-  await write("POST", `${line}/tickets/${id}/${action}`, NAMES_DESK.includes(action) ? named() : undefined);
+  await write("POST", `${restaurantPath}/tickets/${id}/${action}`, NAMES_DESK.includes(action) ? named() : undefined);
   await feed.refresh();
   // Its row may be gone: keeps the focus for keyboard users.
   if (document.activeElement === document.body) find("#call-next").focus();
 }
 
 async function callNext() {
-  const called = await write("POST", `${line}/call-next`, named());
-  say(find("#announcement"), called === null ? "No guests waiting" : `${called.ticket.tokenNumber} was called`);
+  const called = await write("POST", `${restaurantPath}/call-next`, named());
+  setText(find("#announcement"), called === null ? "No guests waiting" : `${called.ticket.tokenNumber} was called`);
   await feed.refresh();
 }
 

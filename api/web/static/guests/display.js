@@ -1,20 +1,20 @@
 /** The public display: current call, next tokens and estimated wait. */
 
 import { read } from "../kit/client.js";
-import { arrange, element, find, say } from "../kit/element.js";
+import { arrange, element, find, setText } from "../kit/element.js";
 import { NoSource } from "../kit/feed.js";
-import { inWords, keepUp, line, parties, sayToken } from "./line.js";
+import { waitText, keepUp, restaurantPath, parties, setToken } from "./waitlist.js";
 
 /** @typedef {{ticketId: string, tokenNumber: string, desk: string | null, at: string}} Call */
 
 const SHOWN_MAX = 5;
 
 async function show() {
-  const { board } = await read(`${line}/board`);
+  const { board } = await read(`${restaurantPath}/board`);
   document.title = `${board.name} · Now calling`;
-  say(find("#restaurant"), board.name);
-  say(find("#waiting"), parties(board.waiting));
-  say(find("#wait-now"), inWords(board.estimatedWait));
+  setText(find("#restaurant"), board.name);
+  setText(find("#waiting"), parties(board.waiting));
+  setText(find("#wait-now"), waitText(board.estimatedWait));
   showLast(board.lastCalled);
   showTokens("#earlier", board.lastCalls.slice(1, SHOWN_MAX + 1).map((/** @type {Call} */ call) => call.tokenNumber));
   showTokens("#next", board.next);
@@ -24,8 +24,8 @@ async function show() {
 function showLast(call) {
   const token = find("#last");
   const isNew = call !== null && token.dataset.call !== call.ticketId + call.at;
-  sayToken(token, call === null ? "—" : call.tokenNumber);
-  say(find("#last-desk"), call?.desk ?? (call === null ? "No calls yet" : "Please come to the desk"));
+  setToken(token, call === null ? "—" : call.tokenNumber);
+  setText(find("#last-desk"), call?.desk ?? (call === null ? "No calls yet" : "Please come to the desk"));
   if (!isNew) return;
   if (token.dataset.call !== undefined && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
     find(".calling").animate([{ scale: 1 }, { scale: 1.04 }, { scale: 1 }], { duration: 600, iterations: 3 });
@@ -40,7 +40,7 @@ function showTokens(selector, tokens) {
     tokens,
     (token) => token,
     () => element("li", { class: "token" }),
-    sayToken,
+    setToken,
   );
   find(`${selector}-none`).hidden = tokens.length > 0;
 }

@@ -7,7 +7,7 @@
  * @returns {HTMLElement}
  */
 export function element(tag, attributes = {}, ...children) {
-  return /** @type {HTMLElement} */ (built(document.createElement(tag), attributes, children));
+  return /** @type {HTMLElement} */ (assemble(document.createElement(tag), attributes, children));
 }
 
 /**
@@ -18,11 +18,11 @@ export function element(tag, attributes = {}, ...children) {
  */
 export function drawing(tag, attributes = {}, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  return /** @type {SVGElement} */ (built(made, attributes, children));
+  return /** @type {SVGElement} */ (assemble(made, attributes, children));
 }
 
 /** @param {Element} made @param {Record<string, unknown>} attributes @param {(Node | string)[]} children */
-function built(made, attributes, children) {
+function assemble(made, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on") && typeof value === "function") {
       made.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
@@ -35,7 +35,7 @@ function built(made, attributes, children) {
 }
 
 /** Sets a text only if it differs, which avoids a layout. */
-export function say(/** @type {Element} */ where, /** @type {string} */ text) {
+export function setText(/** @type {Element} */ where, /** @type {string} */ text) {
   if (where.textContent !== text) where.textContent = text;
 }
 

@@ -23,8 +23,8 @@ const SILENCE_MS = 6500;
 /**
  * @typedef {object} Listener receives the changes of a source
  * @property {() => void} opened
- * @property {(changes: Change[], position: number) => void} heard
- * @property {() => void} cut
+ * @property {(changes: Change[], position: number) => void} received
+ * @property {() => void} disconnected
  */
 /** @typedef {{open: (listener: Listener) => void, close: () => void}} Source */
 
@@ -45,12 +45,12 @@ export class StreamSource {
     this.#events = events;
     events.onopen = () => listener.opened();
     // The browser's own reconnect would resume at the old position: after hours a snapshot is faster.
-    events.onerror = () => listener.cut();
-    events.addEventListener("pulse", (event) => listener.heard([], JSON.parse(event.data).position));
+    events.onerror = () => listener.disconnected();
+    events.addEventListener("pulse", (event) => listener.received([], JSON.parse(event.data).position));
     for (const kind of this.kinds) {
       events.addEventListener(kind, (event) => {
         const change = JSON.parse(event.data);
-        listener.heard([change], change.position);
+        listener.received([change], change.position);
       });
     }
   }
@@ -71,12 +71,12 @@ export class Feed {
   /** @type {FeedState | null} */
   state = null;
   /** @type {Change[] | null} buffered while the snapshot is read */
-  #held = null;
+  #buffered = null;
   /** Whether to read again, since the running read may have started too early. */
   #isWanted = false;
   /** @type {Source | null} */
   #source = null;
-  #heardAt = 0;
+  #receivedAt = 0;
   /** Counts the openings; events of an earlier one are ignored. */
   #opening = 0;
   #isOpen = false;
@@ -86,13 +86,13 @@ export class Feed {
   /**
    * @param {object} callbacks
    * @param {() => Promise<void>} callbacks.refresh reads the snapshot
-   * @param {(changes: Change[], position: number) => void} callbacks.onHeard
+   * @param {(changes: Change[], position: number) => void} callbacks.onChanges
    * @param {(state: FeedState) => void} callbacks.onState
    */
   constructor(callbacks) {
     this.callbacks = callbacks;
     addEventListener("online", () => this.#tick());
-    addEventListener("offline", () => this.#cut());
+    addEventListener("offline", () => this.#disconnected());
   }
 
   /** Switches to this source. @param {Source} source */
@@ -113,8 +113,8 @@ export class Feed {
   /** Reads the snapshot: at the start, and when changes are missing. */
   async refresh() {
     this.#isWanted = true;
-    if (this.#held !== null) return;
-    this.#held = [];
+    if (this.#buffered !== null) return;
+    this.#buffered = [];
     let isRead = false;
     // After a failure the next tick retries, so that waiting callers are not blocked.
     do {
@@ -124,38 +124,38 @@ export class Feed {
         () => false,
       );
     } while (isRead && this.#isWanted);
-    const held = this.#held;
-    this.#held = null;
-    if (held.length > 0) this.callbacks.onHeard(held, held[held.length - 1].position);
+    const buffered = this.#buffered;
+    this.#buffered = null;
+    if (buffered.length > 0) this.callbacks.onChanges(buffered, buffered[buffered.length - 1].position);
     if (isRead) this.#to(this.#isOpen ? "live" : "polling");
     else this.#to("offline");
   }
 
   #open() {
     const opening = ++this.#opening;
-    /** @param {() => void} tell */
-    const ifCurrent = (tell) => opening === this.#opening && tell();
+    /** @param {() => void} callback */
+    const ifCurrent = (callback) => opening === this.#opening && callback();
     this.#source?.open({
       opened: () => ifCurrent(() => this.#opened()),
-      heard: (changes, position) => ifCurrent(() => this.#heard(changes, position)),
-      cut: () => ifCurrent(() => this.#cut()),
+      received: (changes, position) => ifCurrent(() => this.#received(changes, position)),
+      disconnected: () => ifCurrent(() => this.#disconnected()),
     });
   }
 
   #opened() {
     this.#isOpen = true;
-    this.#heardAt = performance.now();
+    this.#receivedAt = performance.now();
     void this.refresh();
   }
 
   /** @param {Change[]} changes @param {number} position */
-  #heard(changes, position) {
-    this.#heardAt = performance.now();
-    if (this.#held !== null) this.#held.push(...changes);
-    else this.callbacks.onHeard(changes, position);
+  #received(changes, position) {
+    this.#receivedAt = performance.now();
+    if (this.#buffered !== null) this.#buffered.push(...changes);
+    else this.callbacks.onChanges(changes, position);
   }
 
-  #cut() {
+  #disconnected() {
     this.#isOpen = false;
     this.#opening += 1;
     this.#source?.close();
@@ -165,7 +165,7 @@ export class Feed {
   }
 
   #tick() {
-    if (this.#isOpen && performance.now() - this.#heardAt > SILENCE_MS) this.#cut();
+    if (this.#isOpen && performance.now() - this.#receivedAt > SILENCE_MS) this.#disconnected();
     if (!this.#isOpen) {
       if (this.state === "live") this.#to("polling");
       this.#open();

@@ -1,6 +1,6 @@
 /** `<daybook-freshness>`: the log position that this page shows, and its lag. */
 
-import { element, say } from "./element.js";
+import { element, setText } from "./element.js";
 import { count, duration, seconds } from "./time.js";
 
 const WORDS = {
@@ -15,7 +15,7 @@ const LONG_MS = 10_000;
 export class Freshness extends HTMLElement {
   #position = 0;
   /** @type {number | null} */
-  #heardAt = null;
+  #updatedAt = null;
   #state = /** @type {keyof typeof WORDS | "loading"} */ ("loading");
   #text = element("span");
 
@@ -26,9 +26,9 @@ export class Freshness extends HTMLElement {
   }
 
   /** The page now includes everything up to a position. @param {number} position @param {number} [ageMs] */
-  heard(position, ageMs = 0) {
+  update(position, ageMs = 0) {
     this.#position = Math.max(this.#position, position);
-    this.#heardAt = performance.now() - ageMs;
+    this.#updatedAt = performance.now() - ageMs;
   }
 
   /** @param {keyof typeof WORDS} state */
@@ -39,11 +39,11 @@ export class Freshness extends HTMLElement {
   }
 
   #draw() {
-    if (this.#heardAt === null) return say(this.#text, "loading …");
-    const behindMs = performance.now() - this.#heardAt;
+    if (this.#updatedAt === null) return setText(this.#text, "loading …");
+    const behindMs = performance.now() - this.#updatedAt;
     const lag = behindMs < LONG_MS ? seconds(behindMs) : duration(behindMs);
     const how = this.#state === "loading" ? "loading …" : WORDS[this.#state];
-    return say(this.#text, `Position ${count(this.#position)} · lag ${lag} · ${how}`);
+    return setText(this.#text, `Position ${count(this.#position)} · lag ${lag} · ${how}`);
   }
 }
 

@@ -19,7 +19,7 @@ export class Notices extends HTMLElement {
   }
 
   /** @param {unknown} error */
-  tell(error) {
+  show(error) {
     const text = error instanceof Error ? error.message : String(error);
     const word = element("p", { class: "word" }, text);
     const close = element("button", { type: "button", "aria-label": "Dismiss" }, "×");
@@ -40,7 +40,7 @@ export class Notices extends HTMLElement {
     try {
       await work();
     } catch (error) {
-      this.tell(error);
+      this.show(error);
     } finally {
       button.removeAttribute("aria-busy");
     }

@@ -6,7 +6,7 @@
  */
 
 import { Problem, identifier, write } from "./client.js";
-import { arrange, element, find, say } from "./element.js";
+import { arrange, element, find, setText } from "./element.js";
 import { clock } from "./time.js";
 
 const KEPT = "daybook-outbox";
@@ -17,7 +17,7 @@ const WAITING_MAX = 50;
 const UNAUTHORIZED = 401;
 
 /**
- * @typedef {object} Letter
+ * @typedef {object} QueuedWrite
  * @property {string} key of idempotency
  * @property {string} label of the action, as the page shows it
  * @property {"POST" | "DELETE"} method
@@ -28,8 +28,8 @@ const UNAUTHORIZED = 401;
 
 export class Outbox extends HTMLElement {
   #list = element("ul", { "aria-label": "Waiting to send" });
-  /** @type {Letter[]} */
-  #letters = recalled();
+  /** @type {QueuedWrite[]} */
+  #writes = loadWrites();
   #isSending = false;
 
   connectedCallback() {
@@ -43,14 +43,14 @@ export class Outbox extends HTMLElement {
 
   /** Whether the same write is queued already. @param {string} method @param {string} path */
   has(method, path) {
-    return this.#letters.some((letter) => letter.method === method && letter.path === path);
+    return this.#writes.some((queued) => queued.method === method && queued.path === path);
   }
 
-  /** Queues a write. @param {string} label @param {Letter["method"]} method @param {string} path @param {object} [body] */
+  /** Queues a write. @param {string} label @param {QueuedWrite["method"]} method @param {string} path @param {object} [body] */
   async post(label, method, path, body) {
-    if (this.#letters.length >= WAITING_MAX) throw new Error(`${WAITING_MAX} requests wait to be sent: no more are taken until Daybook answers.`);
-    const letter = { key: identifier(), label, method, path, body, since: Date.now() };
-    this.#letters.push(letter);
+    if (this.#writes.length >= WAITING_MAX) throw new Error(`${WAITING_MAX} requests wait to be sent: no more are accepted until Daybook responds.`);
+    const queued = { key: identifier(), label, method, path, body, since: Date.now() };
+    this.#writes.push(queued);
     this.#changed();
     setTimeout(() => this.#show(), SHOWN_AFTER_MS);
     void this.#sendAll();
@@ -60,48 +60,48 @@ export class Outbox extends HTMLElement {
   async #sendAll() {
     if (this.#isSending) return;
     this.#isSending = true;
-    while (this.#letters.length > 0 && (await this.#send(this.#letters[0])));
+    while (this.#writes.length > 0 && (await this.#send(this.#writes[0])));
     this.#isSending = false;
   }
 
-  /** @param {Letter} letter @returns {Promise<boolean>} whether a response arrived */
-  async #send(letter) {
+  /** @param {QueuedWrite} queued @returns {Promise<boolean>} whether a response arrived */
+  async #send(queued) {
     try {
-      await write(letter.method, letter.path, letter.body, letter.key);
-      this.#drop(letter);
+      await write(queued.method, queued.path, queued.body, queued.key);
+      this.#drop(queued);
       return true;
     } catch (error) {
       if (!(error instanceof Problem) || isForLater(error)) return false;
-      this.#drop(letter);
-      find("daybook-notices").tell(`${letter.label}: ${error.message}`);
+      this.#drop(queued);
+      find("daybook-notices").show(`${queued.label}: ${error.message}`);
       return true;
     }
   }
 
-  /** @param {Letter} letter */
-  #drop(letter) {
-    this.#letters = this.#letters.filter((one) => one !== letter);
+  /** @param {QueuedWrite} queued */
+  #drop(queued) {
+    this.#writes = this.#writes.filter((one) => one !== queued);
     this.#changed();
   }
 
   #changed() {
-    remember(this.#letters);
+    saveWrites(this.#writes);
     this.#show();
   }
 
   #show() {
-    const late = this.#letters.filter((letter) => Date.now() - letter.since >= SHOWN_AFTER_MS);
+    const late = this.#writes.filter((queued) => Date.now() - queued.since >= SHOWN_AFTER_MS);
     this.hidden = late.length === 0;
-    arrange(this.#list, late, (letter) => letter.key, (letter) => this.#itemOf(letter), () => {});
+    arrange(this.#list, late, (queued) => queued.key, (queued) => this.#itemOf(queued), () => {});
   }
 
-  /** @param {Letter} letter */
-  #itemOf(letter) {
+  /** @param {QueuedWrite} queued */
+  #itemOf(queued) {
     const words = element("span");
-    say(words, `${letter.label}: waiting to send since ${clock(letter.since)}`);
+    setText(words, `${queued.label}: waiting to send since ${clock(queued.since)}`);
     const title = "Stops retrying. If an earlier attempt reached Daybook, it has taken effect.";
-    const discard = element("button", { type: "button", title, "aria-label": `Discard ${letter.label}` }, "Discard");
-    discard.addEventListener("click", () => this.#drop(letter));
+    const discard = element("button", { type: "button", title, "aria-label": `Discard ${queued.label}` }, "Discard");
+    discard.addEventListener("click", () => this.#drop(queued));
     return element("li", {}, words, discard);
   }
 }
@@ -111,20 +111,20 @@ function isForLater(problem) {
   return problem.status >= 500 || problem.status === 429 || problem.status === UNAUTHORIZED;
 }
 
-/** @returns {Letter[]} the writes queued before the page was loaded */
-function recalled() {
+/** @returns {QueuedWrite[]} the writes queued before the page was loaded */
+function loadWrites() {
   try {
-    const letters = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]");
-    return Array.isArray(letters) ? letters : [];
+    const writes = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]");
+    return Array.isArray(writes) ? writes : [];
   } catch {
     return [];
   }
 }
 
-/** @param {Letter[]} letters */
-function remember(letters) {
+/** @param {QueuedWrite[]} writes */
+function saveWrites(writes) {
   try {
-    sessionStorage.setItem(KEPT, JSON.stringify(letters));
+    sessionStorage.setItem(KEPT, JSON.stringify(writes));
   } catch {
     // Without storage, writes are kept while the page is open.
   }

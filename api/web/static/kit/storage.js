@@ -4,7 +4,7 @@
 const instead = new Map();
 
 /** @param {string} key @returns {any} null if missing or unreadable */
-export function kept(key) {
+export function load(key) {
   try {
     const text = localStorage.getItem(key) ?? instead.get(key) ?? null;
     return text === null ? null : JSON.parse(text);
@@ -14,7 +14,7 @@ export function kept(key) {
 }
 
 /** @param {string} key @param {unknown} value */
-export function keep(key, value) {
+export function save(key, value) {
   const text = JSON.stringify(value);
   try {
     localStorage.setItem(key, text);
@@ -25,7 +25,7 @@ export function keep(key, value) {
 }
 
 /** @param {string} key */
-export function forget(key) {
+export function remove(key) {
   instead.delete(key);
   try {
     localStorage.removeItem(key);

@@ -11,9 +11,9 @@ export class ServerClock {
    * @param {string} serverNow the time in a response
    * @param {number} askedAt `Date.now()` when the request was sent
    */
-  note(serverNow, askedAt) {
-    const heardAt = Date.now();
-    this.#aheadMs = Date.parse(serverNow) - (askedAt + heardAt) / 2;
+  sync(serverNow, askedAt) {
+    const answeredAt = Date.now();
+    this.#aheadMs = Date.parse(serverNow) - (askedAt + answeredAt) / 2;
   }
 
   /** @returns {number} milliseconds since 1970 */

@@ -7,7 +7,7 @@
  */
 
 import { Problem, write } from "../kit/client.js";
-import { element, say } from "../kit/element.js";
+import { element, setText } from "../kit/element.js";
 import { count } from "../kit/time.js";
 import { takesReason } from "./reasons.js";
 import { field, itemLink } from "./view.js";
@@ -72,10 +72,10 @@ export class BulkDialog extends HTMLElement {
   async ask(work) {
     this.#work = work;
     this.#isStopped = false;
-    say(this.#title, `${work.verb} jobs`);
-    say(this.#which, work.which);
-    say(this.#message, "Counting …");
-    say(this.#go, work.verb);
+    setText(this.#title, `${work.verb} jobs`);
+    setText(this.#which, work.which);
+    setText(this.#message, "Counting …");
+    setText(this.#go, work.verb);
     this.#go.classList.toggle("danger", work.isDangerous === true);
     this.#go.classList.toggle("primary", work.isDangerous !== true);
     this.#go.disabled = true;
@@ -89,7 +89,7 @@ export class BulkDialog extends HTMLElement {
       await this.#count(work);
     } catch (error) {
       // Shown in the dialog, which covers the page.
-      say(this.#message, /** @type {Error} */ (error).message);
+      setText(this.#message, /** @type {Error} */ (error).message);
     }
   }
 
@@ -109,8 +109,8 @@ export class BulkDialog extends HTMLElement {
     this.#isExact = isExact;
     const amount = `${isExact ? "" : "At least "}${jobs(matched)}`;
     const words = `${amount} ${matched === 1 ? "matches" : "match"}${unlike}. Nothing has been changed yet.`;
-    say(this.#message, matched === 0 ? "No matching jobs." : words);
-    say(this.#go, `${this.#work?.verb} ${isExact ? "" : "the first "}${jobs(matched)}`);
+    setText(this.#message, matched === 0 ? "No matching jobs." : words);
+    setText(this.#go, `${this.#work?.verb} ${isExact ? "" : "the first "}${jobs(matched)}`);
     this.#go.disabled = matched === 0;
     if (this.#matched > 0) this.#go.focus();
   }
@@ -118,7 +118,7 @@ export class BulkDialog extends HTMLElement {
   async #run() {
     this.#isRunning = true;
     this.#go.disabled = true;
-    say(this.#close, "Stop");
+    setText(this.#close, "Stop");
     this.#progress.hidden = false;
     this.#progress.removeAttribute("value");
     if (this.#isExact) this.#progress.max = this.#matched;
@@ -130,7 +130,7 @@ export class BulkDialog extends HTMLElement {
         looked += page.matched;
         changed += page.changed ?? page.redriven;
         if (this.#isExact) this.#progress.value = looked;
-        say(this.#message, `${jobs(changed)} ${this.#work?.done} …`);
+        setText(this.#message, `${jobs(changed)} ${this.#work?.done} …`);
         this.#showRefused(page.results ?? []);
       }
     } catch (error) {
@@ -138,7 +138,7 @@ export class BulkDialog extends HTMLElement {
       trouble = ` ${/** @type {Error} */ (error).message}`;
     }
     this.#isRunning = false;
-    say(this.#close, "Close");
+    setText(this.#close, "Close");
     this.#progress.hidden = true;
     if (grown !== null) return this.#showCount(grown.body.count, !grown.body.more, ` now, not ${count(this.#matched)}`);
     this.#showDone(looked, changed, trouble);
@@ -192,7 +192,7 @@ export class BulkDialog extends HTMLElement {
   #showDone(looked, changed, trouble) {
     const left = looked - changed;
     const others = left === 0 ? "" : ` ${jobs(left)} had changed status and were skipped.`;
-    say(this.#message, `${jobs(changed)} ${this.#work?.done}.${others}${this.#isStopped ? " Stopped." : ""}${trouble}`);
+    setText(this.#message, `${jobs(changed)} ${this.#work?.done}.${others}${this.#isStopped ? " Stopped." : ""}${trouble}`);
   }
 
   #leave() {

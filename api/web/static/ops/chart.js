@@ -36,11 +36,11 @@ function marksOf(line, top) {
   });
   return runs
     .filter((points) => points.length > 0)
-    .map((points) => drawing("polyline", { class: line.name, points: drawn(points, step) }));
+    .map((points) => drawing("polyline", { class: line.name, points: pointsText(points, step) }));
 }
 
 /** Draws a single point as a short line to make it visible. @param {string[]} points @param {number} step */
-function drawn(points, step) {
+function pointsText(points, step) {
   if (points.length > 1) return points.join(" ");
   const [x, y] = points[0].split(",");
   return `${Math.max(0, Number(x) - step)},${y} ${x},${y}`;

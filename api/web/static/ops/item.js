@@ -1,7 +1,7 @@
 /** One order, bot, job or ticket: explanation, next step and timeline. */
 
 import { Problem, read, write } from "../kit/client.js";
-import { arrange, element, find, say } from "../kit/element.js";
+import { arrange, element, find, setText } from "../kit/element.js";
 import { clock } from "../kit/time.js";
 import { ReasonDialog } from "./reason_dialog.js";
 import { readTimeline, showTimeline } from "./timeline.js";
@@ -44,7 +44,7 @@ export class ItemView extends View {
     const { events, isCut } = await readTimeline(id);
     if (events.length === 0) throw new Problem(404, { detail: `No order, bot, job or ticket has the id ${id}.` });
     const kind = events[0].topic.split(".", 1)[0];
-    say(this.#title, `${kind} ${id}`);
+    setText(this.#title, `${kind} ${id}`);
     document.title = `${kind} …${id.slice(-8)} · Daybook`;
     showTimeline(this.#timeline, events);
     this.#cut.hidden = !isCut;
@@ -53,16 +53,16 @@ export class ItemView extends View {
     if (kind === "job") this.#showJob((await read(`/api/jobs/${id}`)).job);
   }
 
-  /** @param {string} kind @param {any} told */
-  #explain(kind, told) {
-    fill(this.#status, badge(told.status));
-    const reasons = /** @type {{code: string, detail: string}[]} */ (told.reasons);
+  /** @param {string} kind @param {any} explanation */
+  #explain(kind, explanation) {
+    fill(this.#status, badge(explanation.status));
+    const reasons = /** @type {{code: string, detail: string}[]} */ (explanation.reasons);
     arrange(this.#reasons, reasons, (reason) => reason.code, () => element("li"), (item, reason) =>
       fill(item, element("span", {}, reason.detail), " ", element("code", {}, reason.code)),
     );
-    const at = told.next.at === null ? "" : ` (${clock(told.next.at)})`;
-    say(this.#next, `Next: ${told.next.what}${at}`);
-    const actions = ACTIONS[/** @type {keyof typeof ACTIONS} */ (`${kind} ${told.status}`)] ?? [];
+    const at = explanation.next.at === null ? "" : ` (${clock(explanation.next.at)})`;
+    setText(this.#next, `Next: ${explanation.next.what}${at}`);
+    const actions = ACTIONS[/** @type {keyof typeof ACTIONS} */ (`${kind} ${explanation.status}`)] ?? [];
     arrange(this.#actions, actions, (name) => name, (name) => this.#button(kind, name), () => {});
   }
 

@@ -8,7 +8,7 @@ import "../kit/notices.js";
 import "./queues.js";
 
 // Each module defines the element `<ops-…>` of the same name.
-const VIEWS = ["queues", "jobs", "dead", "workers", "past", "house", "item"];
+const VIEWS = ["queues", "jobs", "dead", "workers", "past", "maintenance", "item"];
 const FIRST = "queues";
 const AGAIN_MS = 2000;
 
@@ -17,15 +17,16 @@ const freshness = find("daybook-freshness");
 const main = find("main");
 /** @type {import("./view.js").View | null} */
 let view = null;
+let failures = 0;
 
 const feed = new Feed({
   refresh: async () => {
     // Read first: the view then includes everything up to this position.
     const { position } = await read("/health/ready");
     await view?.refresh();
-    freshness.heard(position);
+    freshness.update(position);
   },
-  onHeard: () => {},
+  onChanges: () => {},
   onState: (state) => {
     freshness.state = state;
     const words = "Disconnected: showing the last known data. Reconnecting …";
@@ -49,11 +50,20 @@ async function open() {
   else setTimeout(open, AGAIN_MS);
 }
 
-/** @param {string} name @returns {Promise<boolean>} whether it was loaded */
-function fetchView(name) {
-  return import(`./${name}.js`).then(
+/**
+ * Browsers remember a failed import by its address, so that each retry needs another one.
+ *
+ * @param {string} name
+ * @returns {Promise<boolean>} whether it was loaded
+ */
+async function fetchView(name) {
+  if (customElements.get(`ops-${name}`)) return true;
+  return import(`./${name}.js?${failures}`).then(
     () => true,
-    () => false,
+    () => {
+      failures += 1;
+      return false;
+    },
   );
 }
 

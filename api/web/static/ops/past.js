@@ -6,7 +6,7 @@
  */
 
 import { read } from "../kit/client.js";
-import { arrange, element, find, say } from "../kit/element.js";
+import { arrange, element, find, setText } from "../kit/element.js";
 import { clock, count } from "../kit/time.js";
 import { View, badge, heading } from "./view.js";
 
@@ -78,14 +78,14 @@ export class PastView extends View {
     const isAtEnd = Number(this.#slider.value) >= Number(this.#slider.max);
     if (isAtEnd) this.#go("0");
     this.#isFollowing = false;
-    say(this.#play, "Pause");
+    setText(this.#play, "Pause");
     this.#timer = setInterval(() => this.#tick(), TICK_MS);
   }
 
   #pause() {
     clearInterval(this.#timer);
     this.#timer = undefined;
-    say(this.#play, "Play");
+    setText(this.#play, "Play");
   }
 
   /** Waits for the previous response: slow responses slow the playback. */
@@ -111,7 +111,7 @@ export class PastView extends View {
     if (/^\d+$/.test(moment)) this.#slider.value = moment;
     this.#travel(moment).catch((error) => {
       this.#pause();
-      find("daybook-notices").tell(error);
+      find("daybook-notices").show(error);
     });
   }
 
@@ -138,12 +138,12 @@ export class PastView extends View {
     if (this.#wanted !== null) return;
     this.#slider.value = String(asOf.position);
     const at = asOf.at === null ? "before the first event" : `${DAY.format(new Date(asOf.at))}, ${clock(asOf.at)}`;
-    say(this.#message, `Position ${count(asOf.position)} of ${count(Number(this.#slider.max))} · ${at}`);
+    setText(this.#message, `Position ${count(asOf.position)} of ${count(Number(this.#slider.max))} · ${at}`);
     this.dataset.position = String(asOf.position);
     for (const [status, { list, amount, box }] of this.#lists) {
       const those = /** @type {Order[]} */ (orders).filter((order) => order.status === status);
       box.hidden = status === "DEAD" && those.length === 0;
-      say(amount, count(those.length));
+      setText(amount, count(those.length));
       arrange(list, those, (order) => order.id, orderOf, () => {});
     }
     const numbers = new Map(/** @type {Order[]} */ (orders).map((order) => [order.id, order.orderNumber]));
@@ -172,10 +172,10 @@ function botOf() {
 /** @param {Element} item @param {Bot} bot @param {number} index @param {Map<string, number>} numbers */
 function describeBot(item, bot, index, numbers) {
   item.setAttribute("data-status", bot.status);
-  say(find(".name", item), `Bot ${index + 1}`);
+  setText(find(".name", item), `Bot ${index + 1}`);
   const number = bot.currentOrderId === null ? undefined : numbers.get(bot.currentOrderId);
   const rests = bot.status === "DEAD" ? "out of service" : "idle";
-  say(find(".what", item), bot.currentOrderId === null ? rests : `cooking #${number ?? "…"}`);
+  setText(find(".what", item), bot.currentOrderId === null ? rests : `cooking #${number ?? "…"}`);
 }
 
 customElements.define("ops-past", PastView);

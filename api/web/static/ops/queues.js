@@ -1,7 +1,7 @@
 /** Queues: depth, age of the oldest job, and throughput. */
 
 import { read, write } from "../kit/client.js";
-import { arrange, element, find, say } from "../kit/element.js";
+import { arrange, element, find, setText } from "../kit/element.js";
 import { count, duration } from "../kit/time.js";
 import { chart } from "./chart.js";
 import { Rates } from "./rates.js";
@@ -68,7 +68,7 @@ export class QueuesView extends View {
       const figure = element("a", { class: "figure", href, "data-figure": name }, "0");
       return element("div", {}, element("dt", {}, text), element("dd", {}, figure));
     });
-    const age = element("div", {}, element("dt", {}, "oldest waits"), element("dd", { class: "age" }, "–"));
+    const age = element("div", {}, element("dt", {}, "oldest pending"), element("dd", { class: "age" }, "–"));
     return element(
       "li",
       { class: "card queue" },
@@ -84,15 +84,15 @@ function describe(card, queue) {
   for (const name of Object.keys(FIGURES)) {
     const amount = queue[/** @type {keyof typeof FIGURES} */ (name)];
     const more = queue.atLeast.includes(name) ? "≥ " : "";
-    say(find(`[data-figure="${name}"]`, card), `${more}${count(amount)}`);
+    setText(find(`[data-figure="${name}"]`, card), `${more}${count(amount)}`);
   }
   // Hidden for queues without lanes.
   find('[data-figure="behind"]', card).closest("div").hidden = queue.behind === 0;
   const since = queue.oldestPendingAt;
-  say(find(".age", card), since === null ? "–" : duration(rates.clock.now() - Date.parse(since)));
+  setText(find(".age", card), since === null ? "–" : duration(rates.clock.now() - Date.parse(since)));
   const pause = find(".pause", card);
   pause.dataset.paused = String(queue.paused);
-  say(pause, queue.paused ? "Resume" : "Pause");
+  setText(pause, queue.paused ? "Resume" : "Pause");
   pause.setAttribute("aria-label", `${queue.paused ? "Resume" : "Pause"} ${queue.name}`);
   card.classList.toggle("paused", queue.paused);
   find(".charts", card).replaceChildren(...chartsOf(queue));
@@ -106,8 +106,8 @@ function chartsOf(queue) {
   const [coming, going] = [ofLastMinute(created), ofLastMinute(completed)];
   const pace = `in the last minute ${coming} created and ${going} completed per second`;
   return [
-    captioned(`${count(queue.pending)} pending`, chart(`${queue.name}: ${queue.pending} pending`, [{ name: "depth", values: depths }])),
-    captioned(
+    figureOf(`${count(queue.pending)} pending`, chart(`${queue.name}: ${queue.pending} pending`, [{ name: "depth", values: depths }])),
+    figureOf(
       `${coming} in · ${going} out /s in the last minute`,
       chart(`${queue.name}: ${pace}`, [
         { name: "created", values: created },
@@ -118,7 +118,7 @@ function chartsOf(queue) {
 }
 
 /** @param {string} text @param {SVGElement} drawn */
-function captioned(text, drawn) {
+function figureOf(text, drawn) {
   return element("figure", {}, drawn, element("figcaption", {}, text));
 }
 

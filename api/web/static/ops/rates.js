@@ -28,14 +28,14 @@ export class Rates {
   async update() {
     const query = this.#position === null ? "" : `?after=${this.#position}`;
     const askedAt = Date.now();
-    const told = await read(`/api/rates${query}`);
-    this.clock.note(told.until, askedAt);
-    this.#position = told.position;
-    this.#sliceMs = told.sliceSeconds * 1000;
-    const from = Math.max(Date.parse(told.since), this.#until);
-    this.#until = Date.parse(told.until);
+    const response = await read(`/api/rates${query}`);
+    this.clock.sync(response.until, askedAt);
+    this.#position = response.position;
+    this.#sliceMs = response.sliceSeconds * 1000;
+    const from = Math.max(Date.parse(response.since), this.#until);
+    this.#until = Date.parse(response.until);
     this.#cover(from, this.#until);
-    for (const slice of told.slices) this.#add(slice);
+    for (const slice of response.slices) this.#add(slice);
     this.#forget();
   }
 

@@ -1,6 +1,6 @@
 /** `<reason-dialog>`: asks for the reason of an action that requires one. */
 
-import { element, say } from "../kit/element.js";
+import { element, setText } from "../kit/element.js";
 import { field } from "./view.js";
 
 export class ReasonDialog extends HTMLElement {
@@ -29,9 +29,9 @@ export class ReasonDialog extends HTMLElement {
 
   /** @param {string} title @param {string} hint @param {string} verb @returns {Promise<string | null>} null if cancelled */
   ask(title, hint, verb) {
-    say(this.#title, title);
-    say(this.#hint, hint);
-    say(this.#go, verb);
+    setText(this.#title, title);
+    setText(this.#hint, hint);
+    setText(this.#go, verb);
     this.#reason.value = "";
     this.#dialog.showModal();
     this.#reason.focus();

@@ -1,7 +1,7 @@
 /** Base class and helpers of the operations views. */
 
 import { Problem } from "../kit/client.js";
-import { element, say } from "../kit/element.js";
+import { element, setText } from "../kit/element.js";
 
 export class View extends HTMLElement {
   /** The page title while the view is open. */
@@ -43,7 +43,7 @@ export class View extends HTMLElement {
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       if (error.status >= 500) throw error;
-      say(this.#state, error.message);
+      setText(this.#state, error.message);
       this.#state.hidden = false;
       this.#body.hidden = true;
     }

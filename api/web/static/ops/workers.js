@@ -1,7 +1,7 @@
 /** Workers, bots and their leases. */
 
 import { read } from "../kit/client.js";
-import { arrange, element, say } from "../kit/element.js";
+import { arrange, element, setText } from "../kit/element.js";
 import { ServerClock, clock, count, duration, seconds } from "../kit/time.js";
 import { View, badge, fill, heading, itemLink, table } from "./view.js";
 
@@ -12,7 +12,7 @@ export class WorkersView extends View {
   heading = "Workers";
   #clock = new ServerClock();
   #holders = table("Workers and bots", ["Name", "Kind", "Leases", "Since", "First expires in"]);
-  #held = table("Leases", ["Work", "Item", "Holder", "Attempt", "Elapsed", "Expires", "Time left"]);
+  #leases = table("Leases", ["Work", "Item", "Holder", "Attempt", "Elapsed", "Expires", "Time left"]);
   #noHolders = element("p", { class: "empty" }, "No active workers or bots.");
   #cut = element("p", { class: "hint", hidden: true });
 
@@ -23,21 +23,21 @@ export class WorkersView extends View {
       this.#holders.box,
       heading("Leases"),
       this.#cut,
-      this.#held.box,
+      this.#leases.box,
     ];
   }
 
   async show() {
     const askedAt = Date.now();
     const leases = await read("/api/leases");
-    this.#clock.note(leases.serverNow, askedAt);
+    this.#clock.sync(leases.serverNow, askedAt);
     const isIdle = leases.holders.length === 0;
     this.#noHolders.hidden = !isIdle;
-    this.#holders.box.hidden = this.#held.box.hidden = isIdle;
+    this.#holders.box.hidden = this.#leases.box.hidden = isIdle;
     this.#cut.hidden = leases.held.length === leases.heldCount;
-    say(this.#cut, `Showing ${count(leases.held.length)} of ${count(leases.heldCount)} leases, earliest expiry first.`);
+    setText(this.#cut, `Showing ${count(leases.held.length)} of ${count(leases.heldCount)} leases, earliest expiry first.`);
     arrange(this.#holders.body, /** @type {Holder[]} */ (leases.holders), (one) => one.name, () => cells(5), (row, one) => this.#describeHolder(row, one));
-    arrange(this.#held.body, /** @type {Lease[]} */ (leases.held), (one) => one.claimId, () => cells(7), (row, one) => this.#describeHeld(row, one));
+    arrange(this.#leases.body, /** @type {Lease[]} */ (leases.held), (one) => one.claimId, () => cells(7), (row, one) => this.#describeLease(row, one));
   }
 
   /** @param {Element} row @param {Holder} holder */
@@ -50,16 +50,16 @@ export class WorkersView extends View {
     fill(left, this.#left(holder.firstUntil));
   }
 
-  /** @param {Element} row @param {Lease} held */
-  #describeHeld(row, held) {
+  /** @param {Element} row @param {Lease} lease */
+  #describeLease(row, lease) {
     const [what, item, holder, attempt, since, until, left] = row.children;
-    fill(what, held.label);
-    fill(item, itemLink(held.id));
-    fill(holder, held.kind === "order" ? itemLink(held.holder) : held.holder);
-    fill(attempt, String(held.attempts));
-    fill(since, duration(this.#clock.now() - Date.parse(held.startedAt)));
-    fill(until, clock(held.until));
-    fill(left, this.#left(held.until));
+    fill(what, lease.label);
+    fill(item, itemLink(lease.id));
+    fill(holder, lease.kind === "order" ? itemLink(lease.holder) : lease.holder);
+    fill(attempt, String(lease.attempts));
+    fill(since, duration(this.#clock.now() - Date.parse(lease.startedAt)));
+    fill(until, clock(lease.until));
+    fill(left, this.#left(lease.until));
   }
 
   /** @param {string} until */

@@ -1,7 +1,7 @@
 /** Maintenance: verify and rebuild tables from the log, and run the checks of `daybook doctor`. */
 
 import { read, write } from "../kit/client.js";
-import { arrange, element, find, say } from "../kit/element.js";
+import { arrange, element, find, setText } from "../kit/element.js";
 import { clock, count } from "../kit/time.js";
 import { View, badge, fill, heading, table } from "./view.js";
 
@@ -10,7 +10,7 @@ const SOON_MS = 500;
 /** @typedef {{name: string, rowsCount: number, differencesCount: number, differences: string[]}} Table */
 /** @typedef {{what: string, health: string, sentence: string, nextStep: string}} Finding */
 
-export class HouseView extends View {
+export class MaintenanceView extends View {
   heading = "Maintenance";
   #names = element("fieldset", {}, element("legend", {}, "Tables (default: all)"));
   #verify = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "primary" }, "Verify"));
@@ -90,7 +90,7 @@ export class HouseView extends View {
     } else {
       this.#progress.removeAttribute("value");
     }
-    say(this.#message, inWords(rebuild));
+    setText(this.#message, progressText(rebuild));
     arrange(this.#tables.body, /** @type {Table[]} */ (rebuild.tables), (one) => one.name, rowOf, describe);
   }
 
@@ -100,13 +100,13 @@ export class HouseView extends View {
     this.#examine.disabled = isRunning;
     if (examination === null) return;
     const at = clock(examination.finishedAt ?? examination.startedAt);
-    say(this.#examined, isRunning ? "Checks running …" : (examination.trouble ?? `Checked at ${at}.`));
+    setText(this.#examined, isRunning ? "Checks running …" : (examination.trouble ?? `Checked at ${at}.`));
     arrange(this.#findings, /** @type {Finding[]} */ (examination.findings), (one) => one.what, () => element("li"), showFinding);
   }
 }
 
 /** @param {any} rebuild */
-function inWords(rebuild) {
+function progressText(rebuild) {
   const what = rebuild.verifyOnly ? "Verifying" : "Rebuilding";
   if (rebuild.state === "running") {
     const where = rebuild.goal > 0 ? `, position ${count(rebuild.position)} of ${count(rebuild.goal)}` : "";
@@ -140,4 +140,4 @@ function showFinding(item, finding) {
   fill(item, badge(finding.health), element("strong", {}, finding.what), element("p", {}, finding.sentence), ...next);
 }
 
-customElements.define("ops-house", HouseView);
+customElements.define("ops-maintenance", MaintenanceView);

@@ -4,15 +4,15 @@
  */
 
 import { OrderColumn, cardOf, describe } from "./column.js";
-import { botName } from "./strip.js";
+import { botName } from "./bot_list.js";
 
 const MOVED_MAX = 12;
 const MOVE_MS = 450;
 
 /** @typedef {import("./evolve.js").Order} Order */
-/** @typedef {import("./kitchen.js").Kitchen} Kitchen */
+/** @typedef {import("./state.js").BoardState} BoardState */
 
-export class Shelf {
+export class OrderCards {
   /** @type {Map<string, HTMLElement>} */
   #cards = new Map();
   /** Orders to redraw. @type {Set<string>} */
@@ -21,10 +21,10 @@ export class Shelf {
   #stills = matchMedia("(prefers-reduced-motion: reduce)");
   #isWaiting = false;
 
-  /** @param {Kitchen} kitchen @param {(text: string) => void} tell announces it to screen readers */
-  constructor(kitchen, tell) {
-    this.kitchen = kitchen;
-    this.tell = tell;
+  /** @param {BoardState} board @param {(text: string) => void} announce announces it to screen readers */
+  constructor(board, announce) {
+    this.board = board;
+    this.announce = announce;
     for (const column of this.#columns) column.addEventListener("more", () => this.touch([]));
   }
 
@@ -38,39 +38,39 @@ export class Shelf {
 
   #draw() {
     this.#isWaiting = false;
-    const names = new Map(this.kitchen.bots.list.map((bot, index) => [bot.id, botName(index)]));
-    const places = this.#placesOfTouched();
+    const names = new Map(this.board.bots.list.map((bot, index) => [bot.id, botName(index)]));
+    const positions = this.#positionsOfTouched();
     for (const column of this.#columns) {
       const orders = this.#ordersOf(column);
-      column.total(orders.length, this.kitchen.cut.includes(column.status));
+      column.total(orders.length, this.board.cut.includes(column.status));
       column.fill(orders.slice(0, column.shownMax).map((order) => this.#card(order, names)));
     }
     for (const id of this.#touched) if (!this.#cards.get(id)?.isConnected) this.#cards.delete(id);
     this.#touched.clear();
-    for (const [card, { column, from }] of places) {
+    for (const [card, { column, from }] of positions) {
       if (card.isConnected && card.closest("order-column") !== column) slide(card, from);
     }
   }
 
   /** @param {OrderColumn} column @returns {Order[]} */
   #ordersOf({ status }) {
-    const { pendingOrders, processingOrders, completeOrders } = this.kitchen.orders;
+    const { pendingOrders, processingOrders, completeOrders } = this.board.orders;
     if (status === "PENDING") return pendingOrders;
     return status === "PROCESSING" ? processingOrders : completeOrders;
   }
 
   /** The positions of the first few before redrawing. */
-  #placesOfTouched() {
+  #positionsOfTouched() {
     /** @type {Map<HTMLElement, {column: Element | null, from: DOMRect}>} */
-    const places = new Map();
-    if (this.#stills.matches) return places;
+    const positions = new Map();
+    if (this.#stills.matches) return positions;
     for (const id of this.#touched) {
       const card = this.#cards.get(id);
       if (!card?.isConnected) continue;
-      places.set(card, { column: card.closest("order-column"), from: card.getBoundingClientRect() });
-      if (places.size === MOVED_MAX) break;
+      positions.set(card, { column: card.closest("order-column"), from: card.getBoundingClientRect() });
+      if (positions.size === MOVED_MAX) break;
     }
-    return places;
+    return positions;
   }
 
   /** @param {Order} order @param {Map<string, string>} names of the bots */
@@ -80,7 +80,7 @@ export class Shelf {
     const card = known ?? cardOf(order);
     this.#cards.set(order.id, card);
     describe(card, order, names.get(order.botId ?? "") ?? "");
-    if (known !== undefined) this.tell(`Order ${order.orderNumber} is ${order.status}`);
+    if (known !== undefined) this.announce(`Order ${order.orderNumber} is ${order.status}`);
     return card;
   }
 }

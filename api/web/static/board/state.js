@@ -7,7 +7,7 @@
 
 import { read } from "../kit/client.js";
 import { Feed, StreamSource } from "../kit/feed.js";
-import { keep, kept } from "../kit/storage.js";
+import { load, save } from "../kit/storage.js";
 import { ServerClock } from "../kit/time.js";
 import { BotStore } from "./bots.js";
 import { Claims } from "./claims.js";
@@ -21,8 +21,8 @@ const TICK_MS = 100;
 const SAVE_MS = 2000;
 /** Pending orders kept in the saved state: thousands would be slow. */
 const SAVED_MAX = 300;
-const AMISS_MS = 250;
-const SAID_MAX = 1000;
+const REFRESH_DELAY_MS = 250;
+const ANNOUNCED_MAX = 1000;
 
 /** @typedef {import("../kit/feed.js").Change} Change */
 /** @typedef {import("../kit/feed.js").FeedState} FeedState */
@@ -32,7 +32,7 @@ const SAID_MAX = 1000;
  * @typedef {object} Watcher draws the board
  * @property {(ids: string[]) => void} orders
  * @property {() => void} bots
- * @property {(position: number, ageMs?: number) => void} heard
+ * @property {(position: number, ageMs?: number) => void} position
  * @property {(state: FeedState) => void} state
  * @property {(isLeader: boolean) => void} leader
  */
@@ -53,7 +53,7 @@ class ChannelSource {
   }
 }
 
-export class Kitchen {
+export class BoardState {
   clock = new ServerClock();
   orders = new OrderStore((ids) => this.watcher.orders(ids));
   bots = new BotStore({ orderOf: (id) => this.orders.get(id), now: () => this.clock.now() });
@@ -63,7 +63,7 @@ export class Kitchen {
   cut = [];
   #position = 0;
   #channel = new BroadcastChannel(CHANNEL);
-  #passedOn = new ChannelSource();
+  #forwarded = new ChannelSource();
   #claims = new Claims();
   #leadership = new Leadership(
     (lease) => this.#post({ type: "leader", leaderId: lease?.leaderId ?? null, expiresAt: lease?.expiresAt ?? 0 }),
@@ -71,16 +71,16 @@ export class Kitchen {
   );
   #feed = new Feed({
     refresh: () => this.#read(),
-    onHeard: (changes, position) => this.#heard(changes, position),
+    onChanges: (changes, position) => this.#apply(changes, position),
     onState: (state) => this.watcher.state(state),
   });
   /** @type {Change[] | null} the batch to forward */
-  #passing = null;
+  #forwarding = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #amiss;
+  #refreshTimer;
   #isChanged = false;
   /** The claims already announced as complete. @type {Set<string>} */
-  #said = new Set();
+  #announced = new Set();
   #leaderId = "";
 
   /** @param {Watcher} watcher */
@@ -89,9 +89,9 @@ export class Kitchen {
   }
 
   start() {
-    this.#recall();
-    this.#channel.onmessage = (event) => this.#received(event.data);
-    this.#feed.use(this.#passedOn);
+    this.#restore();
+    this.#channel.onmessage = (event) => this.#onMessage(event.data);
+    this.#feed.use(this.#forwarded);
     this.#leadership.start();
     setInterval(() => this.#tick(), TICK_MS);
     setInterval(() => this.#save(), SAVE_MS);
@@ -102,7 +102,7 @@ export class Kitchen {
   async #read() {
     const askedAt = Date.now();
     const board = await read("/api/board");
-    this.clock.note(board.serverNow, askedAt);
+    this.clock.sync(board.serverNow, askedAt);
     this.cut = board.cut;
     this.savedAt = null;
     this.bots.setBots(board.bots);
@@ -111,26 +111,26 @@ export class Kitchen {
   }
 
   /** @param {Change[]} changes @param {number} position */
-  #heard(changes, position) {
+  #apply(changes, position) {
     let isWhole = true;
     for (const change of changes) {
       const store = change.topic.startsWith("order.") ? this.orders : this.bots;
       isWhole = store.apply(change) && isWhole;
-      if (change.topic === "order.completed") this.#complete(this.orders.get(change.id));
+      if (change.topic === "order.completed") this.#announceCompletion(this.orders.get(change.id));
     }
-    if (!isWhole) this.#amiss ??= setTimeout(() => this.#again(), AMISS_MS);
-    this.#passOn(changes, position);
+    if (!isWhole) this.#refreshTimer ??= setTimeout(() => this.#refresh(), REFRESH_DELAY_MS);
+    this.#forward(changes, position);
     this.#changed(position, changes.length > 0);
   }
 
-  #again() {
-    this.#amiss = undefined;
+  #refresh() {
+    this.#refreshTimer = undefined;
     void this.#feed.refresh();
   }
 
   #changed(/** @type {number} */ position, isChanged = true) {
     this.#position = Math.max(this.#position, position);
-    this.watcher.heard(position);
+    this.watcher.position(position);
     if (!isChanged) return;
     this.#isChanged = true;
     this.#tick();
@@ -143,7 +143,7 @@ export class Kitchen {
     if (changed.length > 0) this.watcher.bots();
     if (!this.bots.isLeader) return;
     for (const botId of changed) this.#post({ type: "bot", botId, state: this.bots.bots.get(botId) });
-    for (const orderId of over) this.#complete(this.orders.get(orderId));
+    for (const orderId of over) this.#announceCompletion(this.orders.get(orderId));
     void this.#claims.claim(this.bots.list, this.orders.pendingOrders.length);
   }
 
@@ -153,10 +153,10 @@ export class Kitchen {
    *
    * @param {import("./evolve.js").Order | undefined} order
    */
-  #complete(order) {
-    if (!this.bots.isLeader || order?.claimId == null || this.#said.has(order.claimId)) return;
-    if (this.#said.size >= SAID_MAX) this.#said.clear();
-    this.#said.add(order.claimId);
+  #announceCompletion(order) {
+    if (!this.bots.isLeader || order?.claimId == null || this.#announced.has(order.claimId)) return;
+    if (this.#announced.size >= ANNOUNCED_MAX) this.#announced.clear();
+    this.#announced.add(order.claimId);
     const detail = { botId: order.botId, orderId: order.id };
     dispatchEvent(new CustomEvent(COMPLETE_EVENT, { detail }));
     this.#post({ type: "completion", ...detail });
@@ -165,27 +165,27 @@ export class Kitchen {
   /** @param {boolean} isLeader */
   #lead(isLeader) {
     this.bots.isLeader = isLeader;
-    this.#feed.use(isLeader ? new StreamSource(["order", "bot"]) : this.#passedOn);
+    this.#feed.use(isLeader ? new StreamSource(["order", "bot"]) : this.#forwarded);
     this.watcher.leader(isLeader);
   }
 
   /** @param {Change[]} changes @param {number} position */
-  #passOn(changes, position) {
+  #forward(changes, position) {
     if (!this.bots.isLeader) return;
-    if (this.#passing === null) {
-      this.#passing = [];
+    if (this.#forwarding === null) {
+      this.#forwarding = [];
       setTimeout(() => {
-        this.#post({ type: "changes", changes: this.#passing, position: this.#position });
-        this.#passing = null;
+        this.#post({ type: "changes", changes: this.#forwarding, position: this.#position });
+        this.#forwarding = null;
       });
     }
-    this.#passing.push(...changes);
+    this.#forwarding.push(...changes);
     this.#position = Math.max(this.#position, position);
   }
 
   /** A message from another tab. @param {any} message */
-  #received(message) {
-    if (message.type === "changes") this.#passedOn.listener?.heard(message.changes, message.position);
+  #onMessage(message) {
+    if (message.type === "changes") this.#forwarded.listener?.received(message.changes, message.position);
     if (message.type === "bot") this.bots.bots.set(message.botId, message.state);
     if (message.type === "completion") this.bots.rest(message.botId);
     if (message.type !== "leader") return;
@@ -206,7 +206,7 @@ export class Kitchen {
     const { pendingOrders, processingOrders, completeOrders, deadOrders } = this.orders;
     const orders = [...pendingOrders.slice(0, SAVED_MAX), ...processingOrders, ...completeOrders, ...deadOrders];
     const cut = pendingOrders.length > SAVED_MAX ? [...this.cut, "PENDING"] : this.cut;
-    keep(STATE_KEY, {
+    save(STATE_KEY, {
       orders,
       cut,
       bots: this.bots.list,
@@ -216,8 +216,8 @@ export class Kitchen {
   }
 
   /** The saved state, shown until the server responds. */
-  #recall() {
-    const state = kept(STATE_KEY);
+  #restore() {
+    const state = load(STATE_KEY);
     if (![state?.orders, state?.bots, state?.cut].every(Array.isArray)) return;
     this.savedAt = state.savedAt;
     this.cut = state.cut;
@@ -225,6 +225,6 @@ export class Kitchen {
     this.orders.setOrders(state.orders);
     this.bots.tick();
     this.watcher.bots();
-    this.watcher.heard(state.position, Date.now() - state.savedAt);
+    this.watcher.position(state.position, Date.now() - state.savedAt);
   }
 }

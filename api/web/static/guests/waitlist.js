@@ -25,7 +25,7 @@ import "../kit/notices.js";
 
 /** The slug is the second path segment of every page. */
 export const slug = decodeURIComponent(location.pathname.split("/")[2] ?? "");
-export const line = `/api/restaurants/${encodeURIComponent(slug)}`;
+export const restaurantPath = `/api/restaurants/${encodeURIComponent(slug)}`;
 
 /** @type {import("../kit/notices.js").Notices} */
 export const notices = find("daybook-notices");
@@ -44,14 +44,14 @@ export function keepUp(source, show, concerns = () => false) {
     refresh: async () => {
       // Read first: the page then includes everything up to this position.
       const { position } = await read("/health/ready");
-      const isThere = await show().then(() => true, orIsUnknown);
+      const isThere = await show().then(() => true, rethrowUnlessUnknown);
       find("main").hidden = !isThere;
       find("#unknown").hidden = isThere;
-      freshness.heard(position);
+      freshness.update(position);
     },
-    onHeard: (changes, position) => {
+    onChanges: (changes, position) => {
       if (changes.some(concerns)) void feed.refresh();
-      else freshness.heard(position);
+      else freshness.update(position);
     },
     onState: (state) => {
       // Guest pages always poll: not a problem to report.
@@ -65,13 +65,13 @@ export function keepUp(source, show, concerns = () => false) {
 }
 
 /** @param {unknown} error @returns {false} when there is no such restaurant */
-function orIsUnknown(error) {
+function rethrowUnlessUnknown(error) {
   if (error instanceof Problem && [400, 404].includes(error.status)) return false;
   throw error;
 }
 
 /** @param {Wait} wait @returns {string} */
-export function inWords(wait) {
+export function waitText(wait) {
   if (wait.minutesHigh === 0) return "no wait";
   if (wait.minutesLow === wait.minutesHigh) return `about ${wait.minutesHigh} min`;
   return `${wait.minutesLow} – ${wait.minutesHigh} min`;
@@ -89,7 +89,7 @@ export function parties(waiting) {
  * @param {Element} where
  * @param {string} token
  */
-export function sayToken(where, token) {
+export function setToken(where, token) {
   if (where.textContent === token) return;
   const cut = token.lastIndexOf("-");
   const joint = element("span", { class: "joint" }, token.slice(cut, cut + 1));

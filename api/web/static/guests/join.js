@@ -1,12 +1,12 @@
 /** The guest page: the form to join the waitlist, then the ticket. */
 
 import { Problem, identifier, read, write } from "../kit/client.js";
-import { find, say } from "../kit/element.js";
+import { find, setText } from "../kit/element.js";
 import { NoSource } from "../kit/feed.js";
-import { forget, keep, kept } from "../kit/storage.js";
-import { inWords, keepUp, line, notices, parties, sayToken, slug } from "./line.js";
+import { load, remove, save } from "../kit/storage.js";
+import { waitText, keepUp, restaurantPath, notices, parties, setToken, slug } from "./waitlist.js";
 
-/** @typedef {import("./line.js").Ticket} Ticket */
+/** @typedef {import("./waitlist.js").Ticket} Ticket */
 
 const TICKET_KEY = `feedme-ticket-${slug}`;
 const JOIN_KEY = `feedme-join-${slug}`;
@@ -14,7 +14,7 @@ const CALLED_PATTERN_MS = [300, 150, 300];
 
 const form = /** @type {HTMLFormElement} */ (find("#join"));
 /** @type {string | null} */
-let ticketId = kept(TICKET_KEY);
+let ticketId = load(TICKET_KEY);
 /** @type {Ticket["status"] | null} */
 let status = null;
 
@@ -34,10 +34,10 @@ const WORDS = {
 };
 
 async function show() {
-  const { board } = await read(`${line}/board`);
-  say(find("#restaurant"), board.name);
-  say(find("#waiting"), parties(board.waiting));
-  say(find("#wait-now"), inWords(board.estimatedWait));
+  const { board } = await read(`${restaurantPath}/board`);
+  setText(find("#restaurant"), board.name);
+  setText(find("#waiting"), parties(board.waiting));
+  setText(find("#wait-now"), waitText(board.estimatedWait));
   document.title = status === "CALLED" ? "It is your turn" : `${board.name} · Join the waitlist`;
   if (ticketId !== null) await showTicket(ticketId);
   form.hidden = ticketId !== null;
@@ -47,7 +47,7 @@ async function show() {
 /** @param {string} id */
 async function showTicket(id) {
   try {
-    draw((await read(`${line}/tickets/${id}`)).ticket);
+    draw((await read(`${restaurantPath}/tickets/${id}`)).ticket);
   } catch (error) {
     if (!(error instanceof Problem) || error.status !== 404) throw error;
     putAway();
@@ -58,10 +58,10 @@ async function showTicket(id) {
 function draw(ticket) {
   const [headline, advice] = WORDS[ticket.status](ticket);
   find("#ticket").dataset.status = ticket.status;
-  sayToken(find("#token"), ticket.tokenNumber);
-  say(find("#headline"), headline);
-  say(find("#advice"), advice);
-  say(find("#estimate"), ticket.estimatedWait === null ? "" : inWords(ticket.estimatedWait));
+  setToken(find("#token"), ticket.tokenNumber);
+  setText(find("#headline"), headline);
+  setText(find("#advice"), advice);
+  setText(find("#estimate"), ticket.estimatedWait === null ? "" : waitText(ticket.estimatedWait));
   find("#estimate-row").hidden = ticket.estimatedWait === null;
   find("#leave").hidden = ticket.status !== "WAITING" && ticket.status !== "CALLED";
   find("#again").hidden = !["SEATED", "CANCELLED", "NO_SHOW"].includes(ticket.status);
@@ -70,37 +70,37 @@ function draw(ticket) {
 }
 
 function putAway() {
-  forget(TICKET_KEY);
+  remove(TICKET_KEY);
   ticketId = status = null;
 }
 
 async function join() {
-  const wish = new FormData(form);
+  const entered = new FormData(form);
   const body = {
-    name: wish.get("name"),
-    mobileNumber: wish.get("mobile"),
-    partySize: Number(wish.get("party")),
-    ...(wish.get("seating") ? { seatingType: wish.get("seating") } : {}),
+    name: entered.get("name"),
+    mobileNumber: entered.get("mobile"),
+    partySize: Number(entered.get("party")),
+    ...(entered.get("seating") ? { seatingType: entered.get("seating") } : {}),
   };
   // Kept until a response arrives: a guest who reloads and retries joins once.
   const key = sessionKey();
   try {
-    const { ticket } = await write("POST", `${line}/tickets`, body, key);
+    const { ticket } = await write("POST", `${restaurantPath}/tickets`, body, key);
     ticketId = ticket.id;
-    keep(TICKET_KEY, ticketId);
+    save(TICKET_KEY, ticketId);
     form.reset();
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    forget(JOIN_KEY);
+    remove(JOIN_KEY);
     throw error;
   }
-  forget(JOIN_KEY);
+  remove(JOIN_KEY);
   await feed.refresh();
 }
 
 function sessionKey() {
-  const key = kept(JOIN_KEY) ?? identifier();
-  keep(JOIN_KEY, key);
+  const key = load(JOIN_KEY) ?? identifier();
+  save(JOIN_KEY, key);
   return key;
 }
 
@@ -110,7 +110,7 @@ form.addEventListener("submit", (event) => {
 });
 find("#leave").addEventListener("click", () =>
   notices.attempt(find("#leave"), async () => {
-    await write("POST", `${line}/tickets/${ticketId}/cancel`);
+    await write("POST", `${restaurantPath}/tickets/${ticketId}/cancel`);
     await feed.refresh();
   }),
 );
