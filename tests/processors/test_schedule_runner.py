@@ -18,7 +18,7 @@ from tests.support.committer import (
     open_kitchen,
     rows,
 )
-from tests.support.running.service_process import serving
+from tests.support.running.service_process import ServiceProcess
 from tests.support.schedules import NAME, Backdate, plan
 
 # How late each slot was fired, in seconds.
@@ -126,8 +126,8 @@ def test_two_servers_fire_every_minute_once_and_in_time(database: str) -> None:
     # S4-13
     job = {"queue": "reports", "type": "report"}
     with (
-        serving(database, delay_seconds=1) as one,
-        serving(database, delay_seconds=1) as other,
+        ServiceProcess(database, delay_seconds=1) as one,
+        ServiceProcess(database, delay_seconds=1) as other,
     ):
         for server in (one, other):
             body = {"name": NAME, "cron": "* * * * *", "job": job}

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from daybook import Client, JobStatus, NewJob
-from tests.support.running.processes import Running, eventually
-from tests.support.running.serving import Serving
+from tests.support.running.processes import DaybookProcess, eventually
+from tests.support.running.service_process import ServiceWithPostgres
 
 pytestmark = pytest.mark.slow
 
@@ -28,10 +28,12 @@ class Crew:
             "CREW_NOTES": str(notes),
             "CREW_LEASE_SECONDS": str(LEASE_SECONDS),
         }
-        self.workers: list[Running] = []
+        self.workers: list[DaybookProcess] = []
 
-    def worker(self) -> Running:
-        started = Running("worker", "tests.support.running.worker_target:worker", **self._variables)
+    def worker(self) -> DaybookProcess:
+        started = DaybookProcess(
+            "worker", "tests.support.running.worker_target:worker", **self._variables
+        )
         self.workers.append(started)
         return started
 
@@ -51,14 +53,13 @@ class Crew:
 
 
 @pytest.fixture
-def crew(own_serving: Serving, tmp_path: Path) -> Iterator[Crew]:
-    assert own_serving.becomes(200)
-    one = Crew(own_serving.url, tmp_path / "notes")
+def crew(own_service: ServiceWithPostgres, tmp_path: Path) -> Iterator[Crew]:
+    assert own_service.becomes(200)
+    one = Crew(own_service.url, tmp_path / "notes")
     try:
         yield one
     finally:
         for worker in one.workers:
-            worker.process.send_signal(signal.SIGCONT)
             worker.end()
         one.client.close()
 

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 import daybook.eventlog.transfer.ndjson
 from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.support.committer import rows
-from tests.support.running.processes import command, environment, eventually
+from tests.support.running.processes import DaybookProcess, eventually
 from tests.support.sample_log import fill, fill_many, log_size, run
 
 Read = Callable[[Path], bytes]
@@ -198,17 +197,12 @@ def test_stopped_in_the_middle_it_goes_on_and_nothing_is_missing(
     stopped_count = 0
     while stopped_count < 3:
         before = size(path)
-        process = subprocess.Popen(
-            command("export", path, "--database-url", database),
-            env=environment(),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = DaybookProcess("export", path, "--database-url", database)
         assert eventually(partial(has_grown, path, before))
-        process.send_signal(number)
-        _, said = process.communicate()
-        assert "Traceback" not in said
-        if process.returncode == 0:
+        code = process.signal_and_wait(number)
+        process.end()
+        assert "Traceback" not in process.output
+        if code == 0:
             break
         stopped_count += 1
 

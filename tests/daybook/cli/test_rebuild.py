@@ -4,7 +4,7 @@ import asyncio
 import random
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from getpass import getuser
 from typing import Any
 
@@ -16,8 +16,8 @@ from daybook.api.server.signals import StopSignals
 from daybook.cli.main import CliContext, cli
 from daybook.eventlog.errors import SetupError
 from tests.support.committer import rows
-from tests.support.running.processes import ROOT, command, daybook, environment
-from tests.support.running.serving import Serving
+from tests.support.running.processes import DaybookProcess, daybook
+from tests.support.running.service_process import ServiceWithPostgres
 
 pytestmark = pytest.mark.anyio
 
@@ -129,9 +129,9 @@ class Load:
 
 
 @asynccontextmanager
-async def under_load(serving: Serving) -> AsyncIterator[Load]:
+async def under_load(service: ServiceWithPostgres) -> AsyncIterator[Load]:
     async with httpx2.AsyncClient(
-        base_url=serving.url, timeout=30, limits=LIMITS, trust_env=False
+        base_url=service.url, timeout=30, limits=LIMITS, trust_env=False
     ) as client:
         load = Load(client)
         running = asyncio.create_task(load.run())
@@ -142,8 +142,10 @@ async def under_load(serving: Serving) -> AsyncIterator[Load]:
             await running
 
 
-async def rebuild(serving: Serving, *arguments: str) -> subprocess.CompletedProcess[str]:
-    data_dir = ("--data-dir", str(serving.data_dir))
+async def rebuild(
+    service: ServiceWithPostgres, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    data_dir = ("--data-dir", str(service.data_dir))
     return await asyncio.to_thread(daybook, "rebuild", *arguments, *data_dir)
 
 
@@ -214,37 +216,35 @@ def test_a_failed_rebuild_is_reported_in_one_sentence(own_database: str) -> None
 
 
 @pytest.mark.slow
-async def test_a_rebuild_under_load_does_not_disturb_requests(own_serving: Serving) -> None:
-    assert own_serving.becomes(200)
-    async with under_load(own_serving) as load:
+async def test_a_rebuild_under_load_does_not_disturb_requests(
+    own_service: ServiceWithPostgres,
+) -> None:
+    assert own_service.becomes(200)
+    async with under_load(own_service) as load:
         await asyncio.sleep(2)
         for arguments in (["--all"], ["--all", "--verify-only"], ["--rollback"], ["--all"]):
-            done = await rebuild(own_serving, *arguments)
+            done = await rebuild(own_service, *arguments)
             assert done.returncode == 0, done
     assert load.complaints == []
     assert load.slowest_seconds < 3
-    assert (await rebuild(own_serving, "--all", "--verify-only")).returncode == 0
+    assert (await rebuild(own_service, "--all", "--verify-only")).returncode == 0
     print(f"{load.answers_count} answers, the slowest after {load.slowest_seconds:.2f} s")
 
 
 @pytest.mark.slow
 async def test_killed_at_any_moment_it_leaves_the_running_tables_right_and_goes_on_later(
-    own_serving: Serving,
+    own_service: ServiceWithPostgres,
 ) -> None:
-    assert own_serving.becomes(200)
-    arguments = command("rebuild", "--all", "--data-dir", own_serving.data_dir)
+    assert own_service.becomes(200)
+    arguments = ("rebuild", "--all", "--data-dir", own_service.data_dir)
     chance = random.Random(7)
-    async with under_load(own_serving) as load:
+    async with under_load(own_service) as load:
         for _ in range(12):
-            one = await asyncio.create_subprocess_exec(
-                *arguments, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL
-            )
-            await asyncio.sleep(chance.uniform(0.3, 3.0))
-            with suppress(ProcessLookupError):
-                one.kill()
-            await one.wait()
-        done = await rebuild(own_serving, "--all")
+            with DaybookProcess(*arguments) as process:
+                await asyncio.sleep(chance.uniform(0.3, 3.0))
+                process.kill()
+        done = await rebuild(own_service, "--all")
         assert done.returncode == 0, done
         assert "wrong" not in done.stdout
     assert load.complaints == []
-    assert (await rebuild(own_serving, "--all", "--verify-only")).returncode == 0
+    assert (await rebuild(own_service, "--all", "--verify-only")).returncode == 0

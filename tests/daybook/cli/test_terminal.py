@@ -3,8 +3,6 @@
 import asyncio
 import json
 import logging
-import os
-import pty
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +25,7 @@ from daybook.worker.worker_log import JSONLines
 from tests.conftest import fresh_database
 from tests.support.committer import open_kitchen, rows
 from tests.support.jobs import Workshop, raw
-from tests.support.running.processes import ROOT, command, daybook, environment
+from tests.support.running.processes import Process, command, daybook, environment
 from tests.support.tickets import Counter
 
 # To clear the screen, the same in C1, a title for the window, a new line, right to left, its end,
@@ -159,23 +157,12 @@ def test_an_export_to_a_terminal_is_harmless_and_to_a_pipe_as_stored(
     seeded.runs("export", file)
     piped = daybook("export", "-", DATABASE_URL=seeded.database)
     assert piped.stdout == file.read_text()
-    main, child = pty.openpty()
-    ended = subprocess.Popen(
-        command("export", "-"),
-        cwd=ROOT,
-        env=environment(DATABASE_URL=seeded.database),
-        stdout=child,
-        stderr=subprocess.DEVNULL,
-    )
-    os.close(child)
-    shown = b""
-    try:
-        while more := os.read(main, 65536):
-            shown += more
-    except OSError:
-        pass
-    assert ended.wait(30) == 0
-    text = shown.decode().replace("\r\n", "\n")
+    variables = environment(DATABASE_URL=seeded.database)
+    with Process(
+        command("export", "-"), variables=variables, at_terminal=True, stderr=subprocess.DEVNULL
+    ) as export:
+        assert export.wait() == 0
+    text = export.output
     assert_harmless(text)
     shown_lines = [json.loads(line) for line in text.rstrip("\n").split("\n")]
     assert shown_lines == [json.loads(line) for line in file.read_text().rstrip("\n").split("\n")]

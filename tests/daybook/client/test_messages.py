@@ -24,7 +24,7 @@ from daybook import (
 )
 from tests.support.committer import rows
 from tests.support.databases.tcp_proxy import proxy_to
-from tests.support.running.processes import Running
+from tests.support.running.service_process import ServiceProcess
 
 T = TypeVar("T")
 
@@ -34,11 +34,8 @@ BUSY = {"DAYBOOK_BUSY_SECONDS": "10", "DAYBOOK_PUSH_LOAD_MAX": "0.000000001"}
 
 @contextmanager
 def service(database: str, **variables: str) -> Iterator[str]:
-    one = Running("serve", "--port", "0", DATABASE_URL=database, **variables)
-    try:
+    with ServiceProcess(database, **variables) as one:
         yield one.url
-    finally:
-        one.end()
 
 
 def message(payload: object, partition: str = "a", transaction_id: str | None = None) -> NewMessage:
@@ -174,7 +171,7 @@ def test_a_database_that_is_away_is_waited_for(database: str) -> None:
     # S3-52, S3-56: 503
     async def run() -> None:
         async with proxy_to(database) as proxy:
-            one = Running("serve", "--port", "0", DATABASE_URL=proxy.conninfo)
+            one = ServiceProcess(proxy.conninfo)
             try:
                 async with AsyncClient(await asyncio.to_thread(lambda: one.url)) as client:
                     await client.push([message(0)])

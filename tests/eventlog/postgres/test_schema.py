@@ -1,9 +1,8 @@
 """The schema forbids rewriting history, and concurrent migrations are safe."""
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 
 import psycopg
@@ -19,9 +18,11 @@ from daybook.eventlog.postgres.migrate import Migration, migrate, migrations_in
 from daybook.projections.registry import MIGRATIONS
 from tests.support.committer import open_kitchen, rows
 from tests.support.databases.tcp_proxy import Cut, proxy_to
+from tests.support.running.processes import Process
 
 MIGRATE = """
 import sys
+from contextlib import ExitStack
 import daybook.eventlog.migrations, daybook.projections.migrations
 from daybook.eventlog.postgres.migrate import migrate
 print(len(migrate(sys.argv[1], [daybook.eventlog.migrations, daybook.projections.migrations])))
@@ -74,15 +75,12 @@ async def test_the_log_view_shows_events_as_json(database: str) -> None:
 def test_eight_processes_that_start_at_once_set_an_empty_database_up_once(
     empty_database: str,
 ) -> None:
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", MIGRATE, empty_database], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(8)
-    ]
-    applied = sorted(int(process.communicate()[0]) for process in processes)
+    with ExitStack() as stack:
+        program = [sys.executable, "-c", MIGRATE, empty_database]
+        processes = [stack.enter_context(Process(program)) for _ in range(8)]
+        assert [process.wait() for process in processes] == [0] * 8
+    applied = sorted(int(process.output) for process in processes)
 
-    assert [process.returncode for process in processes] == [0] * 8
     assert applied == [0] * 7 + [len(list(migrations_in(MIGRATIONS)))]
 
 

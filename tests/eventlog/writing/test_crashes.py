@@ -25,7 +25,9 @@ from daybook.eventlog.postgres.migrate import migrate
 from daybook.projections.registry import MIGRATIONS
 from tests.conftest import reachable_directory
 from tests.support.committer import eventually, fold_of_the_log, live_rows, open_kitchen, rows
+from tests.support.databases.embedded_postgres import postmaster_pid
 from tests.support.databases.tcp_proxy import proxy_to
+from tests.support.running.processes import Process
 
 pytestmark = pytest.mark.anyio
 
@@ -55,10 +57,6 @@ def own_server() -> Iterator[tuple[str, Path]]:
             yield postgres.conninfo, directory
     finally:
         shutil.rmtree(directory)
-
-
-def postmaster_pid(directory: Path) -> int:
-    return int((directory / "pgdata" / "postmaster.pid").read_text().split()[0])
 
 
 @pytest.mark.slow
@@ -106,19 +104,12 @@ async def test_postgres_killed_under_load_loses_nothing_acknowledged_and_the_com
 @contextmanager
 def paused_writer(conninfo: str, bot: Bot) -> Iterator[None]:
     """Another process, stopped by SIGSTOP inside its transaction."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", PAUSED_WRITER, writer_conninfo(conninfo), str(bot.id)],
-        stdout=subprocess.PIPE,
-        stdin=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"holding\n"
-    process.send_signal(signal.SIGSTOP)
-    try:
+    program = [sys.executable, "-c", PAUSED_WRITER, writer_conninfo(conninfo), str(bot.id)]
+    with Process(program, stdin=subprocess.PIPE) as process:
+        assert process.says("holding"), process.output
+        process.signal(signal.SIGSTOP)
         yield
-    finally:
         process.kill()
-        process.communicate()
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import asyncio
 import json
 
-import httpx2
 import pytest
 
 from daybook.domain.orders.claim import CompletionMode
@@ -11,9 +10,9 @@ from daybook.processors.qstash.publisher import GRACE_SECONDS
 from tests.processors.qstash.test_client import client, upstash_server
 from tests.support.asgi_client import some_settings
 from tests.support.committer import eventually
-from tests.support.running.processes import Running
 from tests.support.running.processes import eventually as in_time
 from tests.support.running.service import claim_of, claimed, completed, lateness, running
+from tests.support.running.service_process import ServiceProcess
 
 pytestmark = pytest.mark.anyio
 
@@ -95,15 +94,10 @@ QSTASH = {
 
 def test_a_service_waits_as_long_as_it_is_set_for_a_callback(database: str) -> None:
     """Longer than it would by itself: a slow machine is no reason to fail."""
-    seconds = {"BOT_PROCESSING_DELAY_SECONDS": "1", "DAYBOOK_QSTASH_GRACE_SECONDS": "2.5"}
-    service = Running("serve", "--port", "0", DATABASE_URL=database, **QSTASH, **seconds)
-    try:
-        bot = httpx2.post(f"{service.url}/api/bots").json()["bot"]["id"]
-        httpx2.post(f"{service.url}/api/orders", json={"type": "NORMAL"})
-        assert httpx2.post(f"{service.url}/api/bots/{bot}/claim").json()["order"]
+    variables = {**QSTASH, "DAYBOOK_QSTASH_GRACE_SECONDS": "2.5"}
+    with ServiceProcess(database, delay_seconds=1, **variables) as service:
+        assert service.cook()
         assert in_time(lambda: bool(lateness(database)), every_seconds=0.2)
-    finally:
-        service.end()
     (late,) = lateness(database).values()
     assert late >= 2.5
 
