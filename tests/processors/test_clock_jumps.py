@@ -38,29 +38,29 @@ JUMPS = [pytest.param(HOUR, id="+1h"), pytest.param(-HOUR, id="-1h"), pytest.par
 
 
 @pytest.fixture(scope="module")
-def faked() -> Iterator[tuple[str, str, FakeClock]]:
-    """A server whose clock can be moved, a migrated database on it, and the clock."""
+def faked() -> Iterator[tuple[str, FakeClock]]:
+    """A migrated database on a server whose clock can be moved, and the clock."""
     directory = reachable_directory()
     with (
         server_with_fake_clock(directory) as (conninfo, clock),
         fresh_database(conninfo, "template0") as database,
     ):
         migrate(database, MIGRATIONS)
-        yield conninfo, database, clock
+        yield database, clock
     rmtree(directory)
 
 
 @pytest.fixture
-def clock(faked: tuple[str, str, FakeClock]) -> FakeClock:
-    return faked[2]
+def clock(faked: tuple[str, FakeClock]) -> FakeClock:
+    return faked[1]
 
 
 @pytest.fixture
-def database(faked: tuple[str, str, FakeClock]) -> Iterator[str]:
-    server, database, clock = faked
+def database(faked: tuple[str, FakeClock]) -> Iterator[str]:
+    database, clock = faked
     yield database
     clock.set(0)
-    empty(server, database)
+    empty(database)
 
 
 @pytest.fixture

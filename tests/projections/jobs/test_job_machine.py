@@ -132,7 +132,6 @@ class PlainWorkshop:
 
 
 class WorkshopMachine(RuleBasedStateMachine):
-    server: str
     database: str
     portal: BlockingPortal
 
@@ -148,7 +147,7 @@ class WorkshopMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "_kitchen"):
             self._kitchen.__exit__(None, None, None)
-            empty(self.server, self.database)
+            empty(self.database)
 
     def attempt(self, command: Command[Any]) -> Any:
         """Checks that the model and the database give the same result or refusal."""
@@ -297,15 +296,13 @@ def _essence(answer: Any) -> Any:
 
 
 @pytest.mark.parametrize("examples", [6, pytest.param(40, marks=pytest.mark.slow)])
-def test_jobs_in_the_database_behave_as_the_model(
-    server: str, database: str, examples: int
-) -> None:
+def test_jobs_in_the_database_behave_as_the_model(database: str, examples: int) -> None:
     with start_blocking_portal() as portal:
 
         class Machine(WorkshopMachine):
             pass
 
-        Machine.server, Machine.database, Machine.portal = server, database, portal
+        Machine.database, Machine.portal = database, portal
         run_state_machine_as_test(
             Machine,
             settings=settings(

@@ -23,7 +23,6 @@ class RealKitchenMachine(KitchenMachine):
     """Submits every command to the model and to a committer."""
 
     claim_seconds = 0  # Due at once: the database's clock cannot be moved as the model's can.
-    server: str
     database: str
     portal: BlockingPortal
 
@@ -36,7 +35,7 @@ class RealKitchenMachine(KitchenMachine):
     def teardown(self) -> None:
         if hasattr(self, "_kitchen"):
             self._kitchen.__exit__(None, None, None)
-            empty(self.server, self.database)
+            empty(self.database)
 
     def attempt(self, command: Command[Any]) -> type[Refusal] | None:
         expected = super().attempt(command)
@@ -72,15 +71,13 @@ def _essence(states: dict[UUID, Any]) -> dict[UUID, Any]:
 
 
 @pytest.mark.parametrize("examples", [6, pytest.param(60, marks=pytest.mark.slow)])
-def test_orders_in_the_database_behave_as_the_model(
-    server: str, database: str, examples: int
-) -> None:
+def test_orders_in_the_database_behave_as_the_model(database: str, examples: int) -> None:
     with start_blocking_portal() as portal:
 
         class Machine(RealKitchenMachine):
             pass
 
-        Machine.server, Machine.database, Machine.portal = server, database, portal
+        Machine.database, Machine.portal = database, portal
         run_state_machine_as_test(
             Machine,
             settings=settings(
