@@ -268,14 +268,8 @@ def test_a_block_of_data_can_be_parsed(block: Block) -> None:
             assert parser.sections()
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(one, marks=[] if one == "README.md" else pytest.mark.slow)
-        for one in with_commands
-        if one == "README.md" or one not in IN_A_CHECKOUT
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [one for one in with_commands if one not in IN_A_CHECKOUT])
 def test_the_snippets_of_a_page_run_as_they_are_printed(page: str, made: Path) -> None:
     with open_sandbox(made) as sandbox:
         run_page(sandbox, page)

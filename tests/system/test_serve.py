@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -141,12 +142,10 @@ def test_a_second_one_on_the_same_data_is_refused(shared_service: ServiceWithPos
     assert shared_service.get("/health/ready")
 
 
-def test_a_taken_port_is_refused_before_anything_is_made(
-    shared_service: ServiceWithPostgres, tmp_path: Path
-) -> None:
-    _, port = shared_service.address
-
-    refused = daybook("serve", "--port", str(port), "--data-dir", tmp_path / "new")
+def test_a_taken_port_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = daybook("serve", "--port", str(port), "--data-dir", tmp_path / "new")
 
     assert refused.returncode == 2
     assert refused.stderr == (

@@ -15,17 +15,17 @@ from psycopg.conninfo import make_conninfo
 from daybook.eventlog.postgres.embedded import EmbeddedPostgres
 from daybook.eventlog.postgres.migrate import migrate
 from daybook.projections.registry import MIGRATIONS
+from tests.api.conftest import DEADLINE_SECONDS
 from tests.conftest import reachable_directory
 from tests.support.api_tickets import LINE, open_counter_api, open_restaurant, party
 from tests.support.asgi_client import Answer, Api
 from tests.support.committer import rows
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("short_deadline")]
 
-DEADLINE_SECONDS = 5.0
 RETURN_SECONDS = 2.0
 # Generous, because the machine may be busy.
-SLACK_SECONDS = 1.5
+SLACK_SECONDS = 4.0
 ORDER = {"type": "NORMAL"}
 DISK_FULL = """
 CREATE FUNCTION refuse_as_full() RETURNS trigger LANGUAGE plpgsql AS
@@ -95,7 +95,6 @@ def own_server() -> Iterator[tuple[Path, EmbeddedPostgres]]:
         shutil.rmtree(directory)
 
 
-@pytest.mark.alone
 async def test_a_stopped_server_is_reported_and_recovered_from() -> None:
     with own_server() as (directory, postgres):
         async with kitchen(postgres.conninfo) as api:
@@ -157,7 +156,6 @@ async def test_a_full_disk_is_named_and_reading_goes_on(own_database: str) -> No
     assert orders_count(own_database) == 2
 
 
-@pytest.mark.alone
 async def test_a_slow_database_times_out(own_database: str) -> None:
     async with kitchen(own_database) as api:
         with psycopg.connect(own_database) as holder:

@@ -232,7 +232,7 @@ async def test_idle_connections_make_room_for_other_addresses(database: str) -> 
 
 async def test_silent_connections_make_room_but_active_ones_do_not(database: str) -> None:
     async with open_live(database, connections_max=4, connections_per_address_max=3) as live:
-        body = b'{"queues": ["q"], "workerId": "w", "waitSeconds": 5}'
+        body = b'{"queues": ["q"], "workerId": "w", "waitSeconds": 3}'
         polls = [await live.connect("127.0.0.2") for _ in range(3)]
         for _, writer in polls:
             writer.write(posted("/api/jobs/claim", body))

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from tests.conftest import reachable_directory
 from tests.support.running.processes import SECONDS_MAX, DaybookProcess, daybook, eventually
 from tests.support.running.service_fixtures import MigratedDirectory
-from tests.support.running.service_process import ServiceWithPostgres, postgres_processes
+from tests.support.running.service_process import postgres_processes
 
 
 class Demo(DaybookProcess):
@@ -86,12 +87,10 @@ def test_ctrl_c_while_it_opens_leaves_nothing_behind(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_a_taken_port_is_said_in_one_sentence(
-    shared_service: ServiceWithPostgres, temporary: Path
-) -> None:
-    _, port = shared_service.address
-
-    refused = daybook("demo", "--port", str(port), TMPDIR=str(temporary))
+def test_a_taken_port_is_said_in_one_sentence(temporary: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = daybook("demo", "--port", str(port), TMPDIR=str(temporary))
 
     assert refused.returncode == 2
     assert refused.stderr.startswith(f"Port {port} on 127.0.0.1 is already in use")

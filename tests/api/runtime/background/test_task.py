@@ -91,13 +91,16 @@ async def test_while_one_runs_another_is_refused_and_it_can_be_stopped(
 
 
 async def test_a_failed_rebuild_reports_the_reason(api: Api, database: str) -> None:
-    with psycopg.connect(owner_conninfo(database), autocommit=True) as other:
-        other.execute("SELECT pg_advisory_lock(%s)", [REBUILD_LOCK])
-        await api.post("/api/rebuilds", {"verifyOnly": True})
-        failed = await rebuilt(api)
+    with psycopg.connect(owner_conninfo(database), autocommit=True) as owner:
+        owner.execute("CREATE VIEW dependent AS SELECT id FROM orders")
+        try:
+            await api.post("/api/rebuilds", {"names": ["orders"]})
+            failed = await rebuilt(api)
+        finally:
+            owner.execute("DROP VIEW dependent")
 
     assert failed["state"] == "failed"
-    assert "wait until it ends" in failed["trouble"]
+    assert "drop them, rebuild" in failed["trouble"]
 
 
 async def test_a_process_that_is_killed_is_noticed(api: Api, database: str) -> None:
