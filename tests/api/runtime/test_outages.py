@@ -86,7 +86,7 @@ async def kitchen(conninfo: str) -> AsyncIterator[Api]:
 @contextmanager
 def own_server() -> Iterator[tuple[Path, EmbeddedPostgres]]:
     directory = reachable_directory()
-    postgres = EmbeddedPostgres(directory)
+    postgres = EmbeddedPostgres(directory, settings={"fsync": "off"})
     try:
         migrate(postgres.start(), MIGRATIONS)
         yield directory, postgres
