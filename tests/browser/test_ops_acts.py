@@ -267,7 +267,7 @@ def then(page: Page) -> dict[str, list[str]]:
     }
 
 
-def told(service: ServiceProcess, position: int) -> dict[str, list[str]]:
+def state_at(service: ServiceProcess, position: int) -> dict[str, list[str]]:
     orders = service.get(f"/api/orders?asOf={position}&limit=500")["orders"]
     return {
         status: [f"#{one['orderNumber']}" for one in orders if one["status"] == status]
@@ -294,12 +294,12 @@ def test_time_travel_matches_the_api_at_every_position(
     head = service.position
     page = visit.open("/ops#past")
     be_at(page, head)
-    assert then(page) == told(service, head)
+    assert then(page) == state_at(service, head)
 
     for position in [0, *range(1, head, max(1, head // 8)), head]:
         travel(page, position)
         # A column may be drawn a moment after the position.
-        assert eventually(partial(shows, page, told(service, position))), position
+        assert eventually(partial(shows, page, state_at(service, position))), position
         bots = service.get(f"/api/bots?asOf={position}")["bots"]
         expect(page.locator(".bot")).to_have_count(len(bots))
 
@@ -321,10 +321,10 @@ def test_play_goes_from_the_first_event_to_the_last_and_stops_there(
     be_at(page, 0)
     expect(page.get_by_role("button", name="Play")).to_be_visible(timeout=LONG_MS)
     be_at(page, head)
-    assert then(page) == told(service, head)
+    assert then(page) == state_at(service, head)
     press(page, "Back")
     be_at(page, head - 1)
-    assert then(page) == told(service, head - 1)
+    assert then(page) == state_at(service, head - 1)
 
 
 def test_a_rebuild_shows_progress_and_result(visit: Visit, service: ServiceProcess) -> None:
@@ -424,7 +424,7 @@ def test_the_slider_of_time_moves_with_arrow_keys(visit: Visit, service: Service
     page.get_by_role("slider").focus()
     page.keyboard.press("ArrowLeft")
     be_at(page, head - 1)
-    assert then(page) == told(service, head - 1)
+    assert then(page) == state_at(service, head - 1)
     page.keyboard.press("Home")
     be_at(page, 0)
 

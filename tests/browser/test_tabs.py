@@ -15,8 +15,8 @@ from tests.support.running.service_process import ServiceProcess
 
 TAKEOVER_SECONDS_MAX = 5.0
 HEAR = """() => {
-  window.told = [];
-  new BroadcastChannel("feedme-bot-sync").onmessage = (event) => told.push(event.data);
+  window.messages = [];
+  new BroadcastChannel("feedme-bot-sync").onmessage = (event) => messages.push(event.data);
 }"""
 # As if each tab had storage of its own: none of them learns of another's lease.
 KEEP_APART = """
@@ -96,10 +96,12 @@ def test_the_leader_broadcasts_its_lease_bots_and_completions(
     follower.evaluate(HEAR)
     order, bot = service.order(), service.bot(autoClaim=True)
     expect(column(follower, "COMPLETE")).to_have_text(["#1"])
-    assert eventually(lambda: "leader" in {one["type"] for one in follower.evaluate("told")})
+    assert eventually(lambda: "leader" in {one["type"] for one in follower.evaluate("messages")})
 
-    told = follower.evaluate("told")
-    by_type = {kind: [one for one in told if one["type"] == kind] for kind in map(kind_of, told)}
+    messages = follower.evaluate("messages")
+    by_type = {
+        kind: [one for one in messages if one["type"] == kind] for kind in map(kind_of, messages)
+    }
     assert set(by_type["leader"][0]) == {"type", "leaderId", "expiresAt"}
     assert by_type["completion"] == [
         {"type": "completion", "botId": bot["id"], "orderId": order["id"]}

@@ -126,7 +126,7 @@ def test_the_programs_work_one_by_one(variables: dict[str, str]) -> None:
 
 
 def test_a_missing_daybook_is_reported() -> None:
-    told = run("book", DAYBOOK_DATA_DIR="/nonexistent")
+    result = run("book", DAYBOOK_DATA_DIR="/nonexistent")
 
-    assert told.returncode == 2
-    assert told.stderr == "Daybook does not run here: start ./run first, or set DATABASE_URL.\n"
+    assert result.returncode == 2
+    assert result.stderr == "Daybook does not run here: start ./run first, or set DATABASE_URL.\n"

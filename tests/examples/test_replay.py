@@ -34,7 +34,7 @@ def test_ten_lines_replay_an_export(database: str, export: Path) -> None:
     ((count,),) = rows(database, "SELECT count(DISTINCT originator_id) FROM stored_events")
 
     assert len([line for line in script.splitlines() if line]) == 10
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script],
         cwd=export.parent,
         env={"PYTHONPATH": str(ROOT)},
@@ -42,7 +42,7 @@ def test_ten_lines_replay_an_export(database: str, export: Path) -> None:
         text=True,
         check=True,
     )
-    assert told.stdout == f"{count} aggregates\n"
+    assert result.stdout == f"{count} aggregates\n"
 
 
 def test_a_replay_equals_the_state_of_the_service(database: str, export: Path) -> None:

@@ -185,9 +185,9 @@ async def test_the_log_shows_due_time_and_outcome_of_each_claim(database: str) -
         (silent, "order.released", "expired", "system:recovery"),
         (reported, "order.completed", "report", "test"),
     ):
-        due, ended, *told = shown[str(claim_of(order))]
+        due, ended, *text = shown[str(claim_of(order))]
         assert order.claim is not None
-        assert (due, told) == (order.claim.due_at, how)
+        assert (due, text) == (order.claim.due_at, how)
         assert (ended >= due) == (order is not reported)
 
 

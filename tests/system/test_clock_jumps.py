@@ -63,5 +63,5 @@ def test_clients_notice_nothing_of_a_clock_that_jumps(
         assert eventually(lambda: rows(conninfo, COMPLETE) == [(4,)])
         assert rows(conninfo, FAILED) == [(0,)]
         assert rows(conninfo, JUMPS) == [(4,)]
-        told = clients.assert_audited(tmp_path, DATABASE_URL=conninfo)
-        assert "I-44" in told
+        result = clients.assert_audited(tmp_path, DATABASE_URL=conninfo)
+        assert "I-44" in result

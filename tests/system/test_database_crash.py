@@ -98,7 +98,7 @@ class Listening(threading.Thread):
 
     def __init__(self, service: ServiceWithPostgres) -> None:
         super().__init__(daemon=True)
-        self.told: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.rewound: list[dict[str, Any]] = []
         self.last_id: str | None = None
         self._service = service
@@ -132,7 +132,7 @@ class Listening(threading.Thread):
         self.join(SECONDS_MAX)
 
     def of_topic(self, topic: str) -> set[str]:
-        return {one["id"] for one in self.told if one["topic"] == topic}
+        return {one["id"] for one in self.received if one["topic"] == topic}
 
     def _hear(self, answer: HTTPResponse) -> None:
         while line := answer.readline().decode():
@@ -142,7 +142,7 @@ class Listening(threading.Thread):
                 self._is_open.set()
             elif name == "data":
                 said = json.loads(value)
-                (self.told if "topic" in said else self.rewound).append(said)
+                (self.received if "topic" in said else self.rewound).append(said)
 
 
 @contextmanager
@@ -217,8 +217,10 @@ def test_postgres_killed_again_and_again_under_bulk_load_is_skipped_by_nobody(
                 assert service.becomes(200)
             time.sleep(1)
         log = log_positions(conninfo_of(data_dir), 0)
-        assert eventually(lambda: bool(listener.told) and listener.told[-1]["position"] >= log[-1])
-    assert [one["position"] for one in listener.told] == log
+        assert eventually(
+            lambda: bool(listener.received) and listener.received[-1]["position"] >= log[-1]
+        )
+    assert [one["position"] for one in listener.received] == log
     assert len(history.acknowledged) > 50
     assert eventually(lambda: is_followed(data_dir))
     checked = daybook(

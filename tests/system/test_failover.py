@@ -56,7 +56,7 @@ def audited(pair: Pair, history: History, directory: Path) -> tuple[int, str]:
 
 def caught_up(pair: Pair, listener: Listening) -> bool:
     last = log_positions(owner_conninfo(pair.conninfo), 0)[-1]
-    return bool(listener.told) and listener.told[-1]["position"] >= last
+    return bool(listener.received) and listener.received[-1]["position"] >= last
 
 
 def test_a_failover_to_a_synchronous_standby_loses_nothing(tmp_path: Path) -> None:
@@ -70,12 +70,12 @@ def test_a_failover_to_a_synchronous_standby_loses_nothing(tmp_path: Path) -> No
                 assert service.becomes(200)
                 time.sleep(2)
             assert eventually(lambda: caught_up(pair, listener))
-        told = {one["position"]: (one["id"], one["version"]) for one in listener.told}
+        events = {one["position"]: (one["id"], one["version"]) for one in listener.received}
         logged = rows(
             pair,
             "SELECT notification_id, originator_id::text, originator_version FROM stored_events",
         )
-        assert told == {position: (one, version) for position, one, version in logged}
+        assert events == {position: (one, version) for position, one, version in logged}
         code, said = audited(pair, history, tmp_path)
         assert code == 0, said
         for invariant in ("I-09", "I-33", "I-34"):
@@ -122,9 +122,11 @@ def test_what_an_asynchronous_standby_lacks_is_told_and_completes_nothing(tmp_pa
             assert complete(client, lost) == 409
             assert complete(client, held) == 200
             kept = log_positions(owner_conninfo(pair.conninfo), 0)
-            assert eventually(lambda: "job.completed" in {one["topic"] for one in listener.told})
+            assert eventually(
+                lambda: "job.completed" in {one["topic"] for one in listener.received}
+            )
         assert listener.rewound == [{"position": 1, "asked": 7}]
-        again = [one["position"] for one in listener.told][-len(kept) + 1 :]
+        again = [one["position"] for one in listener.received][-len(kept) + 1 :]
         assert again == kept[1:]
         assert ahead is not None
         assert ahead.endswith(".1")
@@ -133,8 +135,8 @@ def test_what_an_asynchronous_standby_lacks_is_told_and_completes_nothing(tmp_pa
         assert re.search(r"^I-09 +invalid", said, re.M), said
         for invariant in ("I-23", "I-33", "I-34"):
             assert re.search(rf"^{invariant} +valid", said, re.M), said
-        told = daybook("doctor", DATABASE_URL=pair.conninfo).stdout
-        assert "This is epoch 2" in told
+        output = daybook("doctor", DATABASE_URL=pair.conninfo).stdout
+        assert "This is epoch 2" in output
 
 
 def is_replayed(pair: Pair) -> bool:

@@ -57,8 +57,8 @@ def test_of_a_hundred_at_once_exactly_the_limits_are_let_in_and_a_restart_forget
 
     two[0].kill()
     with serve(database, key_file) as restarted:
-        told = asyncio.run(all_at_once([restarted, two[1]], ["+491701234567"] * 4))
-    assert told == {429: 4}
+        statuses = asyncio.run(all_at_once([restarted, two[1]], ["+491701234567"] * 4))
+    assert statuses == {429: 4}
     assert rows(database, TICKETS) == [(20,)]
 
 

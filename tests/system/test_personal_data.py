@@ -80,8 +80,8 @@ def a_visit(service: RecordingService) -> str:
     other = {**GUEST, "name": "Quackenbush"}
     reused = service.send("POST", f"{LINE}/tickets", other, FORM)
     assert reused.status_code == 422, reused.text
-    told = [service.send("POST", f"{LINE}/tickets", GUEST).status_code for _ in range(3)]
-    assert told == [201, 201, 429]
+    statuses = [service.send("POST", f"{LINE}/tickets", GUEST).status_code for _ in range(3)]
+    assert statuses == [201, 201, 429]
     for path in (f"{LINE}/tickets/{ticket_id}", f"{LINE}/board", "/api/events", "/metrics"):
         assert service.send("GET", path).status_code == 200
     return ticket_id

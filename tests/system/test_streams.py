@@ -38,11 +38,11 @@ def test_a_browser_that_comes_back_goes_on_where_it_was(own_service: ServiceWith
     assert own_service.becomes(200)
     connection, answer = open_stream(own_service)
     first = create_order(own_service)
-    told, name = next_block(answer)[:2]
-    assert (told.partition("-")[0], name) == (f"id: {first}", "event: order")
+    result, name = next_block(answer)[:2]
+    assert (result.partition("-")[0], name) == (f"id: {first}", "event: order")
     connection.close()
     second = create_order(own_service)
-    connection, answer = open_stream(own_service, after=told.removeprefix("id: "))
+    connection, answer = open_stream(own_service, after=result.removeprefix("id: "))
     assert next_block(answer)[0].startswith(f"id: {second}-")
     connection.close()
 

@@ -133,8 +133,8 @@ async def test_every_instant_of_a_request_is_within_its_years(api: Api) -> None:
 
 
 async def test_patterns_in_the_description_are_in_the_dialect_of_json_schema(api: Api) -> None:
-    told = (await api.get("/openapi.json")).json
-    patterns = [*patterns_in(told)]
+    body = (await api.get("/openapi.json")).json
+    patterns = [*patterns_in(body)]
     assert "^[A-Za-z0-9._:@-]{1,100}$" in patterns
     assert not [one for one in patterns if "\\A" in one or "\\Z" in one]
 
@@ -158,8 +158,8 @@ def filled(body: Any, instant: str) -> Any:
     return instant if body is ... else body
 
 
-def result(job: dict[str, Any], **told: Any) -> dict[str, Any]:
-    return {"id": job["id"], "claimId": job["claimId"], **told}
+def result(job: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"id": job["id"], "claimId": job["claimId"], **fields}
 
 
 async def reads_are_whole(api: Api) -> None:

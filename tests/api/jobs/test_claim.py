@@ -127,11 +127,11 @@ async def test_a_heartbeat_extends_leases_and_reports_lost_claims(api: Api) -> N
 async def test_a_client_that_disconnected_while_waiting_claims_no_job(api: Api) -> None:
     body = b'{"queues":["email"],"workerId":"gone","waitSeconds":5}'
     hung_up = asyncio.Event()
-    told: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+    messages: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Any:
-        if told:
-            return told.pop()
+        if messages:
+            return messages.pop()
         await hung_up.wait()
         return {"type": "http.disconnect"}
 

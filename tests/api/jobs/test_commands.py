@@ -178,8 +178,8 @@ async def test_a_minimal_response_lists_only_incomplete_jobs_by_index(api: Api) 
     read = reports_reader([UUID(one["id"]) for one in results])
     assert answer.json["completed"] == 2
     assert [one["place"] for one in answer.json["results"]] == [1, 3, 4]
-    told = [(str(one.id), one.status, one.code) for one in read(answer.body)]
-    assert told == [
+    outcomes = [(str(one.id), one.status, one.code) for one in read(answer.body)]
+    assert outcomes == [
         (done["id"], "COMPLETED", None),
         (failed["id"], "DEAD", None),
         (again["id"], "COMPLETED", None),

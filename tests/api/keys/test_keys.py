@@ -45,8 +45,8 @@ def bearer(key: str) -> dict[str, str]:
 
 async def test_a_valid_key_is_accepted_and_shown_its_scopes(shut: Api, database: str) -> None:
     client = await holder(shut, database, "client:vip", restaurant="harbour")
-    told = (await client.get(WHERE)).json
-    assert told == {
+    body = (await client.get(WHERE)).json
+    assert body == {
         "id": name_of(client.key),
         "holder": "a test",
         "scopes": ["client", "client:vip"],
@@ -336,8 +336,10 @@ async def test_invalid_keys_in_cookies_are_counted_too(database: str) -> None:  
             await inner({**scope, "client": ("192.0.2.7", 4711)}, receive, send)
 
         api.app = from_an_address  # type: ignore[assignment]  # an ASGI app, like the other
-        told = [(await api.ask("GET", "/api/me", cookie="daybook_key=x")).status for _ in range(4)]
-        assert told == [401, 401, 429, 429]
+        statuses = [
+            (await api.ask("GET", "/api/me", cookie="daybook_key=x")).status for _ in range(4)
+        ]
+        assert statuses == [401, 401, 429, 429]
         # From then on the process rejects that address without the database.
         inner.authenticator.failed_keys._write_unlogged = None  # type: ignore[attr-defined]  # ours
         again = await api.ask("GET", "/api/me", cookie="daybook_key=x")

@@ -129,16 +129,16 @@ async def test_an_event_equals_its_entry_in_the_history(api: Api) -> None:
 async def test_ndjson_equals_an_export(api: Api, database: str) -> None:
     await api.cooking()
 
-    told = await lines(api)
+    result = await lines(api)
 
-    assert told.is_complete
-    assert told.answer.headers["content-type"].startswith(NDJSON)
-    assert all(set(event) == MEMBERS for event in told.events)
+    assert result.is_complete
+    assert result.answer.headers["content-type"].startswith(NDJSON)
+    assert all(set(event) == MEMBERS for event in result.events)
     stored = rows(
         database,
         "SELECT position, to_jsonb(log.*) FROM log ORDER BY position",
     )
-    for (position, row), event in zip(stored, told.events, strict=True):
+    for (position, row), event in zip(stored, result.events, strict=True):
         assert (event["position"], event["data"]) == (position, row["data"])
         assert event["aggregate"] == row["aggregate_id"]
         assert event["recordedAt"].endswith("Z")
@@ -335,11 +335,11 @@ async def test_a_range_that_ends_before_it_begins_is_refused(api: Api, accept: s
 
 
 async def test_both_forms_are_described(api: Api) -> None:
-    told = (await api.get("/openapi.json")).json
-    described = told["paths"]["/api/events"]["get"]
+    body = (await api.get("/openapi.json")).json
+    described = body["paths"]["/api/events"]["get"]
 
     content = described["responses"]["200"]["content"]
-    schemas = told["components"]["schemas"]
+    schemas = body["components"]["schemas"]
     line = schemas[content[NDJSON]["schema"]["contentSchema"]["$ref"].rpartition("/")[2]]
     assert set(line["required"]) == MEMBERS
     assert "`data` is the stored form" in line["description"]

@@ -120,17 +120,17 @@ async def test_a_change_has_position_topic_and_data(house: House) -> None:  # D-
     assert client.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert client.headers["cache-control"] == "no-store"
     assert [block["event"] for block in client.blocks] == ["order", "bot", "bot", "order"]
-    told = [orjson.loads(block["data"]) for block in client.blocks]
-    assert [one["topic"] for one in told][:2] == ["order.created", "bot.created"]
-    assert list(told[0]) == ["position", "topic", "id", "version", "recordedAt", "data"]
-    assert (told[0]["position"], told[0]["id"], told[0]["version"]) == (1, str(order.id), 1)
-    data = told[0]["data"]
+    events = [orjson.loads(block["data"]) for block in client.blocks]
+    assert [one["topic"] for one in events][:2] == ["order.created", "bot.created"]
+    assert list(events[0]) == ["position", "topic", "id", "version", "recordedAt", "data"]
+    assert (events[0]["position"], events[0]["id"], events[0]["version"]) == (1, str(order.id), 1)
+    data = events[0]["data"]
     assert (data["orderId"], data["kind"], data["attemptsMax"]) == (str(order.id), "VIP", 3)
     assert claimed is not None
     assert claimed.claim is not None
-    assert told[3]["data"]["claimId"] == str(claimed.claim.id)
-    assert told[3]["data"]["dueAt"].endswith("Z")
-    assert len(told[3]["data"]["dueAt"]) == len("2026-03-01T12:00:00.000Z")
+    assert events[3]["data"]["claimId"] == str(claimed.claim.id)
+    assert events[3]["data"]["dueAt"].endswith("Z")
+    assert len(events[3]["data"]["dueAt"]) == len("2026-03-01T12:00:00.000Z")
 
 
 async def test_the_stream_matches_the_resource_of_a_complete_order(house: House) -> None:
@@ -144,9 +144,9 @@ async def test_the_stream_matches_the_resource_of_a_complete_order(house: House)
     await client.leave()
 
     shown = (await Api(house.app).get(f"/api/orders/{order.id}")).json["order"]
-    told = [orjson.loads(block["data"]) for block in client.blocks]
+    events = [orjson.loads(block["data"]) for block in client.blocks]
     claim, end = (
-        next(one["data"] for one in told if one["topic"] == topic)
+        next(one["data"] for one in events if one["topic"] == topic)
         for topic in ("order.claimed", "order.completed")
     )
     assert (claim["botId"], claim["claimId"]) == (shown["botId"], shown["claimId"])
@@ -168,10 +168,10 @@ async def test_job_and_queue_changes_have_no_payload_and_result(
     await client.leave()
 
     assert [block["event"] for block in client.blocks] == [*["job"] * 7, "queue"]
-    told = [orjson.loads(block["data"]) for block in client.blocks]
-    assert list(told[0]) == ["position", "topic", "id", "version", "recordedAt", "data"]
-    assert told[0]["data"] == {"queue": "email", "type": "send", "status": "PENDING"}
-    seen = [(one["id"], one["version"], one["data"]["status"]) for one in told[:7]]
+    events = [orjson.loads(block["data"]) for block in client.blocks]
+    assert list(events[0]) == ["position", "topic", "id", "version", "recordedAt", "data"]
+    assert events[0]["data"] == {"queue": "email", "type": "send", "status": "PENDING"}
+    seen = [(one["id"], one["version"], one["data"]["status"]) for one in events[:7]]
     assert seen == [
         (job["id"], 1, "PENDING"),
         (job["id"], 2, "PROCESSING"),
@@ -181,8 +181,11 @@ async def test_job_and_queue_changes_have_no_payload_and_result(
         (dead["id"], 3, "PENDING"),
         (dead["id"], 4, "DEAD"),
     ]
-    assert all(one["data"]["type"] == "poison" for one in told[3:7])
-    assert told[7]["data"]["limits"] == {"concurrency": None, "rate": {"count": 1, "seconds": 2.0}}
+    assert all(one["data"]["type"] == "poison" for one in events[3:7])
+    assert events[7]["data"]["limits"] == {
+        "concurrency": None,
+        "rate": {"count": 1, "seconds": 2.0},
+    }
     assert not any(word in client.text for word in ("4111", "secret", "boom", "booking-7"))
 
 
@@ -197,9 +200,9 @@ async def test_ticket_changes_contain_no_personal_data(house: House) -> None:
     await eventually(lambda: "ticket.called" in client.text)
     await client.leave()
 
-    told = [orjson.loads(block["data"]) for block in client.blocks if block["event"] == "ticket"]
+    events = [orjson.loads(block["data"]) for block in client.blocks if block["event"] == "ticket"]
     ticket = joined.json["ticket"]["id"]
-    assert [(one["topic"], one["id"], one["data"]) for one in told] == [
+    assert [(one["topic"], one["id"], one["data"]) for one in events] == [
         ("ticket.created", ticket, {"status": "WAITING"}),
         ("ticket.called", ticket, {"status": "CALLED"}),
     ]

@@ -230,10 +230,10 @@ async def test_an_invisible_resource_is_indistinguishable_from_a_missing_one(
             hidden = await ask(asker, method, at(path, other), operation)
             absent = await ask(asker, method, at(path, never), operation)
             assert hidden.status == absent.status, (operation, scope, hidden.body)
-            told = hidden.body.decode()
+            text = hidden.body.decode()
             for place, thing in other.items():
-                told = told.replace(thing, never[place])
-            assert told == absent.body.decode()
+                text = text.replace(thing, never[place])
+            assert text == absent.body.decode()
             assert hidden.status in (404, 409), (operation, scope, hidden.body)
             own = await world.places(kind, "own")
             seen = await ask(asker, method, at(path, own), operation)

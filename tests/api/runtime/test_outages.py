@@ -161,13 +161,13 @@ async def test_a_slow_database_times_out(own_database: str) -> None:
         with psycopg.connect(own_database) as holder:
             holder.execute("LOCK TABLE daybook.stored_events IN EXCLUSIVE MODE")
             # There may be too little time left to learn that it was not committed.
-            told = await assert_unavailable(
+            kind = await assert_unavailable(
                 api.post("/api/orders", ORDER, idempotency_key="slow"),
                 "unavailable",
                 "outcome-unknown",
             )
             assert len((await api.get("/api/orders")).json["orders"]) == 1
-        if told == "unavailable":
+        if kind == "unavailable":
             assert orders_count(own_database) == 1
         await assert_all_well_soon(api, idempotency_key="slow")
     # A retry with its key has one effect, whether or not the first attempt was committed.

@@ -63,8 +63,8 @@ async def test_small_requests_that_come_together_are_no_large_one(live: Live) ->
 
 async def test_the_body_limit_follows_the_setting(database: str) -> None:  # SEC-14
     async with open_live(database, body_bytes_max=2048, batch_body_bytes_max=4096) as live:
-        told = (await live.api.get("/api/config")).json["limits"]
-        assert (told["bodyBytesMax"], told["batchBodyBytesMax"]) == (2048, 4096)
+        body = (await live.api.get("/api/config")).json["limits"]
+        assert (body["bodyBytesMax"], body["batchBodyBytesMax"]) == (2048, 4096)
         for path, most in (("/api/orders", 2048), ("/api/orders/batch", 4096)):
             just = await live.exchange(posted(path, b" " * most))
             over = await live.exchange(posted(path, b" " * (most + 1)))

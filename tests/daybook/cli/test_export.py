@@ -51,13 +51,13 @@ def test_an_export_is_the_log_line_by_line(filled: str, tmp_path: Path, name: st
     done = run(filled, "export", tmp_path / name)
 
     lines = [json.loads(line) for line in FORMS[name](tmp_path / name).splitlines()]
-    told = rows(
+    found = rows(
         filled,
         "SELECT position, aggregate_id::text, version, topic, data, actor, command_id::text,"
         " correlation_id::text, causation_id FROM log ORDER BY position",
     )
     members = "position aggregate version topic data actor commandId correlationId causationId"
-    assert [tuple(line[member] for member in members.split()) for line in lines] == told
+    assert [tuple(line[member] for member in members.split()) for line in lines] == found
     assert f"{len(lines)} events written, complete up to position" in done.stderr
     assert (done.exit_code, done.stdout) == (0, "")
 

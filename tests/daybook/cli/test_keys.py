@@ -111,8 +111,8 @@ def test_keys_are_made_listed_changed_and_ended_beside_a_running_service(
     keys("revoke", name, "--reason", "the till was sold")
     assert soon("/api/me", other, 401)
     log = ask(url, f"/api/events?topic=key.&actor=operator:{_user()}", admin_key(directory))
-    told = [(event["topic"], event["data"].get("reason")) for event in log.json()["events"]]
-    assert told[-3:] == [
+    content = [(event["topic"], event["data"].get("reason")) for event in log.json()["events"]]
+    assert content[-3:] == [
         ("key.issued", "opening"),
         ("key.rotated", None),
         ("key.revoked", "the till was sold"),

@@ -189,9 +189,9 @@ def test_a_closed_pipe_is_no_error(database: str, flags: tuple[str, ...]) -> Non
 def test_a_summary_repeats_no_column() -> None:
     data = {"at": "2026-01-01T12:00:00Z", "order_id": ID, "number": 7, "error": "too hot"}
 
-    told = summary(Raw(json.dumps(data).encode()), ID, 80)
+    result = summary(Raw(json.dumps(data).encode()), ID, 80)
 
-    assert told == "number=7 error='too hot'"
+    assert result == "number=7 error='too hot'"
     assert summary(Raw(json.dumps(data).encode()), ID, 12) == "number=7 er…"
 
 

@@ -168,14 +168,14 @@ def ask(conninfo: str, *arguments: str) -> Result:
     ],
 )
 def test_rebuild_needs_names_or_all(said: list[str], answer: str) -> None:
-    told = ask("", *said)
-    assert (told.exit_code, answer in told.stderr) == (2, True)
+    result = ask("", *said)
+    assert (result.exit_code, answer in result.stderr) == (2, True)
 
 
 def test_equal_projections_are_counted_with_exit_code_0(own_database: str) -> None:
-    told = ask(own_database, "--all", "--verify-only")
-    assert (told.exit_code, told.stderr) == (0, "")
-    assert "finished_orders: 0 rows, as the log says\n" in told.stdout
+    result = ask(own_database, "--all", "--verify-only")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "finished_orders: 0 rows, as the log says\n" in result.stdout
 
 
 # SX-02 SX-05
@@ -201,8 +201,8 @@ def test_the_log_records_operator_projections_and_reason_of_a_rebuild(own_databa
     # N10
     assert ask(own_database, "bots", "--reason", "A row was changed by hand.").exit_code == 0
     shown = ["log", "--topic", "rebuild.", "--database-url", own_database]
-    told = CliRunner().invoke(cli, shown, obj=CliContext(StopSignals()))
-    created, completed = told.stdout.splitlines()
+    result = CliRunner().invoke(cli, shown, obj=CliContext(StopSignals()))
+    created, completed = result.stdout.splitlines()
     assert "rebuild.created" in created
     assert f"operator:{getuser()}" in created
     assert "because='A row was changed by hand.'" in created
@@ -210,9 +210,9 @@ def test_the_log_records_operator_projections_and_reason_of_a_rebuild(own_databa
 
 
 def test_a_failed_rebuild_is_reported_in_one_sentence(own_database: str) -> None:
-    told = ask(own_database, "--rollback")
-    assert isinstance(told.exception, SetupError)
-    assert str(told.exception).endswith("a rebuild to roll back to.")
+    result = ask(own_database, "--rollback")
+    assert isinstance(result.exception, SetupError)
+    assert str(result.exception).endswith("a rebuild to roll back to.")
 
 
 @pytest.mark.slow

@@ -77,8 +77,8 @@ def test_messages_are_pushed_popped_and_acknowledged(database: str) -> None:
         done = client.transact([Acknowledgment.of(second)], [message(3, "c")])
         assert [one.status for one in done.acknowledgments] == [JobStatus.COMPLETED]
         (third,) = client.pop("mail", "c")
-        (told,) = client.ack_many([Acknowledgment.of(third, "boom")])
-        assert told.status is JobStatus.PENDING
+        (answer,) = client.ack_many([Acknowledgment.of(third, "boom")])
+        assert answer.status is JobStatus.PENDING
         began = time.monotonic()
         with pytest.raises(NotFound):
             client.operation(uuid7())
@@ -132,9 +132,9 @@ def test_waiting_for_a_failed_deferred_push_raises(database: str) -> None:
             assert failed is not None
             assert failed.code == "operation_failed"
             assert "this message is refused" in str(failed)
-            told = client.operation(failed.operation_id)
-            assert (told.status, told.retry_count, told.attempts_max) == ("failed", 3, 3)
-            assert told.last_error_at is not None
+            answer = client.operation(failed.operation_id)
+            assert (answer.status, answer.retry_count, answer.attempts_max) == ("failed", 3, 3)
+            assert answer.last_error_at is not None
     finally:
         rows(database, "DROP FUNCTION refuse CASCADE")
 

@@ -166,15 +166,15 @@ def test_a_number_that_needs_more_digits_has_them() -> None:
 def test_numbers_restart_with_the_restaurant_s_day_and_positions_do_not() -> None:
     room = MemoryStore()
     room.do(OpenRestaurant(slug=SLUG, profile=replace(PROFILE, reset=Reset.DAILY)))
-    told: list[tuple[int, int, str]] = []
+    found: list[tuple[int, int, str]] = []
     # In Berlin the 29th begins at 23:00 UTC, and clocks change that night.
     for hours in (0, 10.9, 11.1, 13, 34.9):
         room.now = NOON + timedelta(hours=hours)
-        join = JoinLine(slug=SLUG, ticket_id=UUID(int=len(told) + 1), guest=guest(), party_size=1)
+        join = JoinLine(slug=SLUG, ticket_id=UUID(int=len(found) + 1), guest=guest(), party_size=1)
         token = room.do(join).ticket.token
-        told.append((token.place, token.sequence, token.service_day.isoformat()[-2:]))
+        found.append((token.place, token.sequence, token.service_day.isoformat()[-2:]))
 
-    assert told == [(1, 1, "28"), (2, 2, "28"), (3, 1, "29"), (4, 2, "29"), (5, 1, "30")]
+    assert found == [(1, 1, "28"), (2, 2, "28"), (3, 1, "29"), (4, 2, "29"), (5, 1, "30")]
 
 
 def test_a_day_is_never_repeated() -> None:

@@ -349,8 +349,8 @@ async def test_secrets_of_a_feed_are_sent_and_never_logged(
 
     assert upstream.requests[0].headers["Authorization"] == "Bearer secret-in-a-header"
     assert upstream.requests[0].parameters["key"] == "secret-in-the-address"
-    told = rows(database, "SELECT string_agg(data::text, '') FROM log")
-    assert "secret" not in f"{told} {caplog.text} {feed_of(upstream, headers=headers)}"
+    found = rows(database, "SELECT string_agg(data::text, '') FROM log")
+    assert "secret" not in f"{found} {caplog.text} {feed_of(upstream, headers=headers)}"
 
 
 def feed_settings(upstream: Upstream) -> dict[str, str]:

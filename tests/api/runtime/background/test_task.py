@@ -25,9 +25,9 @@ SPOIL_AN_ORDER = "UPDATE orders SET number = number + 100"
 async def ended(api: Api, path: str, name: str) -> dict[str, Any]:
     async with asyncio.timeout(SECONDS_MAX):
         while True:
-            told: dict[str, Any] = (await api.get(path)).json[name]
-            if told["state"] != "running":
-                return told
+            body: dict[str, Any] = (await api.get(path)).json[name]
+            if body["state"] != "running":
+                return body
             await asyncio.sleep(0.05)
 
 
@@ -159,11 +159,11 @@ async def test_the_doctor_says_what_is_wrong_and_what_to_do(api: Api, database: 
     spoil(database)
 
     first, second = await asyncio.gather(*(api.post("/api/doctor") for _ in range(2)))
-    told = await ended(api, "/api/doctor", "examination")
+    result = await ended(api, "/api/doctor", "examination")
 
     assert (first.status, second.status) == (202, 202)
     assert first.json["examination"]["startedAt"] == second.json["examination"]["startedAt"]
-    findings = {one["what"]: one for one in told["findings"]}
+    findings = {one["what"]: one for one in result["findings"]}
     assert findings["database"]["health"] == "good"
     assert findings["processors"]["health"] == "bad"
     assert findings["table orders"]["health"] == "bad"
