@@ -9,7 +9,7 @@ import pytest
 from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.processors import checkpointer
 from daybook.projections.registry import LIVE_TABLES
-from tests.support.committer import open_kitchen, rows
+from tests.support.committer import open_submitter, rows
 
 pytestmark = pytest.mark.anyio
 
@@ -26,9 +26,9 @@ async def test_a_checkpoint_under_load_does_not_look_through_the_whole_log(
         settled.append(position)
 
     monkeypatch.setattr(checkpointer, "take_checkpoints", note)
-    async with open_kitchen(own_database) as kitchen:
+    async with open_submitter(own_database) as submitter:
         for _ in range(3):
-            await kitchen.order()
+            await submitter.order()
     ((head,),) = rows(own_database, READ_HEAD)
     async with await psycopg.AsyncConnection.connect(owner_conninfo(own_database)) as writer:
         await writer.execute(LOCK_AS_A_WRITER)

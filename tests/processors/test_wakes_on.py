@@ -25,7 +25,7 @@ from daybook.processors.webhooks.deliveries import Deliveries
 from daybook.processors.webhooks.notifications import EnqueueNotifications, Notifications
 from daybook.processors.webhooks.webhook import Webhook
 from daybook.projections.registry import LIVE_TABLES
-from tests.support.committer import MAPPER, Kitchen, eventually
+from tests.support.committer import MAPPER, Submitter, eventually
 from tests.support.jobs import Workshop
 
 pytestmark = pytest.mark.anyio
@@ -131,13 +131,13 @@ async def test_a_processor_that_wakes_on_orders_runs_for_orders_and_not_for_jobs
     monkeypatch.setattr(leader, "POLL_SECONDS", FOR_EVER_SECONDS)
     processor = HearsOrders()
     async with Service(database, read_models=(), processors=[processor]) as service:
-        kitchen = Kitchen(service.committer)
+        submitter = Submitter(service.committer)
         # Past the ring with which it begins to listen.
         await asyncio.sleep(0.5)
         before = processor.looks_count
         for _ in range(20):
-            await Workshop(kitchen).job()
+            await Workshop(submitter).job()
         await asyncio.sleep(0.2)
         assert processor.looks_count == before
-        await kitchen.order()
+        await submitter.order()
         await eventually(lambda: processor.looks_count == before + 1, 2)

@@ -1,4 +1,4 @@
-"""A model of the kitchen, and a machine that gives it random commands, right and wrong ones."""
+"""A model of orders and bots, and a state machine that gives it valid and invalid commands."""
 
 from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -114,7 +114,7 @@ def _is_dead(events: list[Any]) -> bool:
     return is_dead
 
 
-class KitchenMachine(RuleBasedStateMachine):
+class OrderMachine(RuleBasedStateMachine):
     """Random commands, right and wrong ones, against what must hold after each."""
 
     orders: Bundle[UUID] = Bundle("orders")

@@ -16,7 +16,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.clock import RecordJump
 from daybook.eventlog.origin import Origin
-from tests.support.committer import open_kitchen, rows
+from tests.support.committer import open_submitter, rows
 from tests.support.running import processes
 from tests.support.running.processes import eventually
 from tests.support.running.recording import RecordedClient
@@ -51,11 +51,11 @@ def older(monkeypatch: pytest.MonkeyPatch, conninfo: str) -> ServiceProcess:
 
 
 async def record_what_only_the_newer_knows(conninfo: str) -> Any:
-    async with open_kitchen(conninfo) as kitchen:
+    async with open_submitter(conninfo) as submitter:
         ((now,),) = rows(conninfo, "SELECT clock_timestamp()")
         command = RecordJump(seconds=0.5, within_seconds=1, noticed_at=now)
         origin = Origin(command_id=uuid7(), actor="system:clock")
-        return await kitchen.committer.submit(command, origin)
+        return await submitter.committer.submit(command, origin)
 
 
 def is_complete(conninfo: str, count: int) -> bool:

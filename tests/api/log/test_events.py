@@ -20,7 +20,7 @@ from daybook.api.log import events as events_module
 from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.support.asgi_client import Answer, Api, open_api
-from tests.support.committer import Kitchen, eventually, rows
+from tests.support.committer import Submitter, eventually, rows
 from tests.support.databases.tcp_proxy import proxy_to
 from tests.support.jobs import Workshop
 from tests.support.running.processes import ROOT
@@ -147,7 +147,7 @@ async def test_ndjson_equals_an_export(api: Api, database: str) -> None:
 
 async def test_filters_select_events(api: Api) -> None:
     order, bot = await api.cooking()
-    await Workshop(Kitchen(api.service.committer)).job()
+    await Workshop(Submitter(api.service.committer)).job()
     everything = (await lines(api)).events
     by_test = everything[-1]
     assert by_test["actor"] == "test"

@@ -19,7 +19,7 @@ from daybook.api.admin.openapi import describe
 from daybook.domain.orders.order import OrderKind
 from tests.support.api_jobs import bury, claim, complete, enqueue
 from tests.support.asgi_client import Api, open_api
-from tests.support.committer import Kitchen, eventually
+from tests.support.committer import Submitter, eventually
 from tests.support.described_values import DescribedValues
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ class House:
     def __init__(self, opened: Api) -> None:
         self.app = opened.app
         self.tail = opened.service.tail
-        self.kitchen = Kitchen(opened.service.committer)
+        self.submitter = Submitter(opened.service.committer)
 
     def ask(self, last: str | None = None, query: str = "") -> "Client":
         return Client(self.app, last, query)
@@ -111,8 +111,8 @@ async def connected(house: House, last: str | None = None) -> Client:
 
 async def test_a_change_has_position_topic_and_data(house: House) -> None:  # D-08
     client = await connected(house)
-    order, bot = await house.kitchen.order(OrderKind.VIP), await house.kitchen.bot()
-    claimed = await house.kitchen.claim(bot)
+    order, bot = await house.submitter.order(OrderKind.VIP), await house.submitter.bot()
+    claimed = await house.submitter.claim(bot)
     await client.got(4)
     await client.leave()
 
@@ -136,10 +136,10 @@ async def test_a_change_has_position_topic_and_data(house: House) -> None:  # D-
 async def test_the_stream_matches_the_resource_of_a_complete_order(house: House) -> None:
     # S0-01
     client = await connected(house)
-    order = await house.kitchen.order()
-    claimed = await house.kitchen.claim(await house.kitchen.bot())
+    order = await house.submitter.order()
+    claimed = await house.submitter.claim(await house.submitter.bot())
     assert claimed is not None
-    await house.kitchen.complete(claimed)
+    await house.submitter.complete(claimed)
     await client.got(6)
     await client.leave()
 
@@ -214,7 +214,7 @@ async def test_ticket_changes_contain_no_personal_data(house: House) -> None:
 async def test_a_client_that_leaves_before_the_first_event_knows_where_to_go_on(
     house: House,
 ) -> None:
-    await house.kitchen.order()
+    await house.submitter.order()
     client = await connected(house)
     assert client.text == f"retry: 1000\nid: 1-{house.tail.epoch}\n\n"
     await client.leave()
@@ -224,7 +224,7 @@ async def test_an_idle_stream_sends_its_position_as_pulse(house: House) -> None:
     # S0-47
     client = house.ask(query="pulse=1")
     await eventually(lambda: client.text)
-    await house.kitchen.order()
+    await house.submitter.order()
     pulse = f'id: 1-{house.tail.epoch}\nevent: pulse\ndata: {{"position":1}}\n\n'
     await eventually(lambda: pulse in client.text)
     await client.leave()
@@ -237,7 +237,7 @@ async def test_a_stream_goes_on_behind_the_last_event_the_client_has(
     house: House, where: str
 ) -> None:
     for _ in range(5):
-        await house.kitchen.order()
+        await house.submitter.order()
     # Older versions gave ids without an epoch, and clients still come back with them.
     last = None if where == "parameter" else "3"
     if where == "epoch":
@@ -247,7 +247,7 @@ async def test_a_stream_goes_on_behind_the_last_event_the_client_has(
     query = {"parameter": "after=3", "both": "after=1"}.get(where, "")
     client = house.ask(last, query)
     await client.got(5)
-    await house.kitchen.order()
+    await house.submitter.order()
     await client.got(6)
     await client.leave()
 
@@ -257,7 +257,7 @@ async def test_a_stream_goes_on_behind_the_last_event_the_client_has(
 async def test_clients_that_reconnect_under_load_get_every_event_once(house: House) -> None:
     async def write() -> None:
         for _ in range(60):
-            await asyncio.gather(*(house.kitchen.order() for _ in range(20)))
+            await asyncio.gather(*(house.submitter.order() for _ in range(20)))
 
     async def follow() -> list[int]:
         seen: list[int] = []
@@ -318,7 +318,7 @@ async def test_a_slow_client_is_disconnected_and_can_resume(
     client = await connected(house)
     client.dawdling.clear()
     for _ in range(60):
-        await house.kitchen.order()
+        await house.submitter.order()
     await asyncio.sleep(0.2)
     client.dawdling.set()
     await asyncio.wait_for(client.task, 2)
@@ -339,7 +339,7 @@ async def test_a_client_that_takes_nothing_at_all_is_let_go(
     monkeypatch.setattr(daybook.api.log.sse, "SEND_SECONDS_MAX", 0.1)
     client = await connected(house)
     client.dawdling.clear()
-    await house.kitchen.order()
+    await house.submitter.order()
     await asyncio.wait_for(client.task, 2)
 
     assert house.tail.subscriptions_count == 0
@@ -381,10 +381,10 @@ async def test_a_client_ahead_of_the_log_is_rewound(
     house: House,
 ) -> None:
     for _ in range(3):
-        await house.kitchen.order()
+        await house.submitter.order()
     client = await connected(house, last="40")
     await client.got(3)
-    await house.kitchen.order()
+    await house.submitter.order()
     await client.got(4)
     await client.leave()
 

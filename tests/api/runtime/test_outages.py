@@ -76,7 +76,7 @@ async def assert_all_well_soon(api: Api, **headers: str) -> None:
 
 
 @asynccontextmanager
-async def kitchen(conninfo: str) -> AsyncIterator[Api]:
+async def submitter(conninfo: str) -> AsyncIterator[Api]:
     async with open_counter_api(conninfo) as api:
         await open_restaurant(api)
         await api.order()
@@ -97,7 +97,7 @@ def own_server() -> Iterator[tuple[Path, EmbeddedPostgres]]:
 
 async def test_a_stopped_server_is_reported_and_recovered_from() -> None:
     with own_server() as (directory, postgres):
-        async with kitchen(postgres.conninfo) as api:
+        async with submitter(postgres.conninfo) as api:
             await asyncio.to_thread(postgres.stop)
             await assert_unavailable(api.post("/api/orders", ORDER))
             await assert_unavailable(api.get("/api/orders"))
@@ -118,7 +118,7 @@ async def test_a_stopped_server_is_reported_and_recovered_from() -> None:
 
 
 async def test_a_read_only_database_still_serves_reads(own_database: str) -> None:
-    async with kitchen(own_database) as api:
+    async with submitter(own_database) as api:
         set_for_all(own_database, "default_transaction_read_only = on")
         await assert_unavailable(api.post("/api/orders", ORDER))
         await assert_unavailable(api.post(f"{LINE}/tickets", party()))
@@ -140,7 +140,7 @@ def set_for_all(conninfo: str, setting: str) -> None:
 
 
 async def test_a_full_disk_is_named_and_reading_goes_on(own_database: str) -> None:
-    async with kitchen(own_database) as api:
+    async with submitter(own_database) as api:
         with psycopg.connect(own_database, autocommit=True) as owner:
             owner.execute(DISK_FULL)
         await assert_unavailable(api.post("/api/orders", ORDER), "storage-full")
@@ -157,7 +157,7 @@ async def test_a_full_disk_is_named_and_reading_goes_on(own_database: str) -> No
 
 
 async def test_a_slow_database_times_out(own_database: str) -> None:
-    async with kitchen(own_database) as api:
+    async with submitter(own_database) as api:
         with psycopg.connect(own_database) as holder:
             holder.execute("LOCK TABLE daybook.stored_events IN EXCLUSIVE MODE")
             # There may be too little time left to learn that it was not committed.

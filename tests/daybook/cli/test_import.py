@@ -17,7 +17,7 @@ from daybook.eventlog.transfer.import_reader import numbered
 from daybook.projections.rebuild import refill, replay
 from daybook.projections.registry import READ_MODELS
 from tests.support.asgi_client import open_api
-from tests.support.committer import MAPPER, fold_of_the_log, live_rows, open_kitchen, rows
+from tests.support.committer import MAPPER, fold_of_the_log, live_rows, open_submitter, rows
 from tests.support.jobs import Workshop
 from tests.support.running.processes import DaybookProcess, daybook, eventually
 from tests.support.sample_log import fill, fill_many, log_size, run, table
@@ -121,8 +121,8 @@ def test_no_number_is_given_out_twice(database: str, own_database: str, export: 
     run(own_database, "import", export)
 
     async def go_on(conninfo: str) -> tuple[int, int, int]:
-        async with open_kitchen(conninfo) as kitchen:
-            order, job = await kitchen.order(), await Workshop(kitchen).job()
+        async with open_submitter(conninfo) as submitter:
+            order, job = await submitter.order(), await Workshop(submitter).job()
             ((position,),) = rows(conninfo, "SELECT max(notification_id) FROM stored_events")
             return order.number, job.number, position
 

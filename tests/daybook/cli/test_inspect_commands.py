@@ -5,7 +5,7 @@ import json
 import pytest
 
 from daybook.eventlog.reading.epochs import READ_EPOCH
-from tests.support.committer import open_kitchen, rows
+from tests.support.committer import open_submitter, rows
 from tests.support.jobs import Workshop
 from tests.support.running.processes import daybook
 
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_explain_shows_why_an_order_waits_and_its_events(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        order = await kitchen.order()
+    async with open_submitter(database) as submitter:
+        order = await submitter.order()
     result = daybook("explain", str(order.id), DATABASE_URL=database)
     assert result.returncode == 0, result.stderr
     assert f"order {order.id} is PENDING" in result.stdout
@@ -31,12 +31,12 @@ def test_explain_of_nothing_says_so(database: str) -> None:
 
 async def test_as_of_and_diff_show_the_past(database: str) -> None:
     # SX-05
-    async with open_kitchen(database) as kitchen:
-        order = await kitchen.order()
-        taken = await kitchen.claim(await kitchen.bot())
+    async with open_submitter(database) as submitter:
+        order = await submitter.order()
+        taken = await submitter.claim(await submitter.bot())
         assert taken is not None
-        await kitchen.complete(taken)
-        await Workshop(kitchen).job()
+        await submitter.complete(taken)
+        await Workshop(submitter).job()
     past = daybook("as-of", "1", "--json", DATABASE_URL=database)
     assert [one["status"] for one in json.loads(past.stdout)["orders"]] == ["PENDING"]
     jobs = daybook("as-of", "2100-01-01T00:00:00Z", "--kind", "jobs", DATABASE_URL=database)
@@ -48,8 +48,8 @@ async def test_as_of_and_diff_show_the_past(database: str) -> None:
 
 async def test_the_doctor_names_each_problem_and_its_next_step(database: str) -> None:
     # S4-41, SX-05
-    async with open_kitchen(database) as kitchen:
-        order = await kitchen.order()
+    async with open_submitter(database) as submitter:
+        order = await submitter.order()
     rows(database, "UPDATE orders SET attempts = 7")
     result = daybook("doctor", DATABASE_URL=database)
     assert result.returncode == 1
@@ -89,8 +89,8 @@ async def test_the_doctor_worries_about_followers_when_an_event_has_waited_and_n
     database: str,
 ) -> None:
     rows(database, REST)
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     assert "All read models keep up with the log." in doctor(database)
     rows(database, AGE)
     assert "finished_orders is 1 positions behind." in doctor(database)
@@ -107,8 +107,8 @@ async def test_a_follower_of_another_version_is_named_as_retired_and_not_as_behi
 ) -> None:
     """After an upgrade no process moves this cursor any more, and no read model needs it."""
     rows(database, RETIRE)
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     rows(database, AGE)
     result = doctor(database)
     assert "guest_book of another version: retired" in result
@@ -129,8 +129,8 @@ async def test_a_follower_that_is_turned_off_is_named_as_off_and_not_as_behind(
     database: str,
 ) -> None:
     rows(database, STOP_NOTIFYING)
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     rows(database, AGE)
     result = doctor(database)
     assert "notifications: off in this configuration." in result
@@ -182,8 +182,8 @@ async def test_the_doctor_mentions_unfinished_imports_and_rebuilds(database: str
 
 async def test_the_doctor_names_cursors_that_are_ahead_of_the_log(database: str) -> None:
     # I-34
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     follow = "INSERT INTO followers (name, position, count, digest) VALUES ('seen', %s, 0, '')"
     rows(database, follow % 1)
     assert "None is ahead of the log." in doctor(database)
@@ -207,8 +207,8 @@ async def test_the_doctor_tells_of_a_failover(database: str) -> None:
 
 @pytest.mark.parametrize("kind", ["orders", "jobs"])
 async def test_as_of_the_future_says_that_it_is_the_present(database: str, kind: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     result = daybook("as-of", "2100-01-01T00:00:00Z", "--kind", kind, DATABASE_URL=database)
     assert result.returncode == 0
     assert "2100-01-01T00:00:00Z is in the future" in result.stderr
@@ -217,8 +217,8 @@ async def test_as_of_the_future_says_that_it_is_the_present(database: str, kind:
 
 
 async def test_the_doctor_s_findings_can_be_had_as_json(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     rows(database, "UPDATE orders SET attempts = 7")
     result = daybook("doctor", "--json", DATABASE_URL=database)
     assert result.returncode == 1
@@ -232,8 +232,8 @@ async def test_the_doctor_s_findings_can_be_had_as_json(database: str) -> None:
 # At 60 and 80 columns nothing is lost or cut in the middle of a word.
 @pytest.mark.parametrize("columns", [60, 80, 132])
 async def test_the_doctor_fits_the_terminal(database: str, columns: int) -> None:
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     rows(database, "UPDATE orders SET attempts = 7")
     terminal = {"COLUMNS": str(columns), "FORCE_COLOR": "1"}
     output = daybook("doctor", DATABASE_URL=database, **terminal).stdout

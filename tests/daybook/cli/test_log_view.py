@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from daybook.cli.event_table import Pretty, summary
 from daybook.projections.time_travel.log_search import TOPICS
-from tests.support.committer import open_kitchen, rows
+from tests.support.committer import open_submitter, rows
 from tests.support.databases.tcp_proxy import proxy_to
 from tests.support.running.processes import Process, command, daybook, environment, eventually
 from tests.support.running.service_process import ServiceWithPostgres
@@ -28,9 +28,9 @@ def filled(database: str) -> str:
 
 def make_orders(database: str, count: int = 1) -> None:
     async def work() -> None:
-        async with open_kitchen(database) as kitchen:
+        async with open_submitter(database) as submitter:
             for _ in range(count):
-                await kitchen.order()
+                await submitter.order()
 
     asyncio.run(work())
 
@@ -150,13 +150,13 @@ def test_followed_from_a_position_it_shows_everything_behind_it_once(filled: str
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_followed_it_waits_for_a_lost_database(database: str) -> None:
-    async with proxy_to(database) as proxy, open_kitchen(database) as kitchen:
+    async with proxy_to(database) as proxy, open_submitter(database) as submitter:
         with follow("--json", "--after", "0", "--database-url", proxy.conninfo) as log:
-            await kitchen.order()
+            await submitter.order()
             assert await asyncio.to_thread(eventually, lambda: len(log.lines) == 1)
             proxy.refusing = True
             proxy.drop_all()
-            await kitchen.order()
+            await submitter.order()
             await asyncio.sleep(1)
             proxy.refusing = False
             assert await asyncio.to_thread(eventually, lambda: len(log.lines) == 2)

@@ -23,7 +23,7 @@ from daybook.domain.orders.commands import DeleteOrder
 from daybook.printable import printable, printable_json
 from daybook.worker.worker_log import JSONLines
 from tests.conftest import fresh_database
-from tests.support.committer import open_kitchen, rows
+from tests.support.committer import open_submitter, rows
 from tests.support.jobs import Workshop, raw
 from tests.support.running.processes import Process, command, daybook, environment
 from tests.support.sample_log import run
@@ -55,21 +55,21 @@ def seeded(server: str, template: str) -> Iterator[Seeded]:
 
 
 async def seed(database: str) -> list[UUID]:
-    async with open_kitchen(database) as kitchen:
-        order = await kitchen.order()
-        await kitchen.submit(DeleteOrder(order_id=order.id, because=EVIL))
-        workshop = Workshop(kitchen)
+    async with open_submitter(database) as submitter:
+        order = await submitter.order()
+        await submitter.submit(DeleteOrder(order_id=order.id, because=EVIL))
+        workshop = Workshop(submitter)
         payload = raw(json.dumps({"a": EVIL}, ensure_ascii=False))
         job = await workshop.job(payload=payload, subject=EVIL, attempts_max=1)
         (claimed,) = await workshop.claim()
         await workshop.finish(claimed, Outcome.FAIL, error=EVIL)
-        counter = Counter(kitchen.committer)
+        counter = Counter(submitter.committer)
         restaurant = await counter.open(name=EVIL)
         ticket = await counter.join()
         key = IssueKey(
             name="k3v9q1m8x2ab", holder=EVIL, scopes=("client",), digest="0", reason=EVIL
         )
-        await kitchen.submit(key)
+        await submitter.submit(key)
     return [order.id, job.id, restaurant.id, ticket.id]
 
 

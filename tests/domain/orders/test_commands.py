@@ -31,7 +31,7 @@ from daybook.domain.orders.commands import (
     RestoreBot,
 )
 from daybook.domain.orders.order import ORDER, Order
-from tests.support.order_state_machine import NOON, KitchenMachine, PlainDesk
+from tests.support.order_state_machine import NOON, OrderMachine, PlainDesk
 
 
 def test_an_order_claimed_by_another_bot_cannot_be_assigned() -> None:  # S0-18
@@ -272,4 +272,4 @@ def test_only_the_latest_errors_are_stored() -> None:
     assert {len(error) for error in errors} == {500}
 
 
-TestKitchenMachine = KitchenMachine.TestCase
+TestOrderMachine = OrderMachine.TestCase

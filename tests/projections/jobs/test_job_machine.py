@@ -38,7 +38,7 @@ from daybook.domain.jobs.work import (
     Outcome,
 )
 from tests.conftest import empty
-from tests.support.committer import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
+from tests.support.committer import Submitter, fold_of_the_log, live_rows, open_submitter, rows
 from tests.support.jobs import new_job
 from tests.support.order_state_machine import NOON
 
@@ -141,12 +141,12 @@ class WorkshopMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.desk = PlainWorkshop()
-        self._kitchen = self.portal.wrap_async_context_manager(open_kitchen(self.database))
-        self.kitchen: Kitchen = self._kitchen.__enter__()
+        self._submitter = self.portal.wrap_async_context_manager(open_submitter(self.database))
+        self.submitter: Submitter = self._submitter.__enter__()
 
     def teardown(self) -> None:
-        if hasattr(self, "_kitchen"):
-            self._kitchen.__exit__(None, None, None)
+        if hasattr(self, "_submitter"):
+            self._submitter.__exit__(None, None, None)
             empty(self.database)
 
     def attempt(self, command: Command[Any]) -> Any:
@@ -156,7 +156,7 @@ class WorkshopMachine(RuleBasedStateMachine):
         except Refusal as error:
             expected, refusal = None, type(error)
         with nullcontext() if refusal is None else pytest.raises(refusal):
-            got = self.portal.call(self.kitchen.submit, command).result
+            got = self.portal.call(self.submitter.submit, command).result
             assert _essence(got) == _essence(expected)
         # The committer takes numbers in advance, also for jobs that are not created.
         ((self.desk.number,),) = rows(self.database, READ_LAST_NUMBER)
@@ -252,7 +252,7 @@ class WorkshopMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_live_tables_are_the_fold_of_the_log_and_what_the_model_says(self) -> None:
-        if not hasattr(self, "_kitchen"):
+        if not hasattr(self, "_submitter"):
             return
         live = live_rows(self.database)
         assert live == fold_of_the_log(self.database)
