@@ -110,7 +110,7 @@ async def a_shift(conninfo: str) -> AsyncIterator[Submitter]:
         await submitter.claim(helper)
         workshop = Workshop(submitter)
         await workshop.jobs(3)
-        done, _held = await workshop.claim(2)
+        done, _claimed = await workshop.claim(2)
         await workshop.finish(done)
         yield submitter
 
@@ -219,11 +219,11 @@ def test_a_lease_extended_by_a_heartbeat_is_valid(database: str) -> None:
     async def happen() -> None:
         async with open_submitter(database) as submitter:
             await Workshop(submitter).job()
-            (held,) = await Workshop(submitter).claim()
-        assert held.lease is not None
+            (claimed,) = await Workshop(submitter).claim()
+        assert claimed.lease is not None
         async with await connect(reader_conninfo(database)) as connection:
-            beat = LeaseExtension(held.id, held.lease.claim_id, lease_seconds=5000)
-            assert await extend_leases(connection, [beat])
+            extension = LeaseExtension(claimed.id, claimed.lease.claim_id, lease_seconds=5000)
+            assert await extend_leases(connection, [extension])
 
     anyio.run(happen)
 

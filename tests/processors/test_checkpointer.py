@@ -20,12 +20,12 @@ READ_HEAD = "SELECT max(notification_id) FROM stored_events"
 async def test_a_checkpoint_under_load_does_not_look_through_the_whole_log(
     own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settled: list[int] = []
+    positions: list[int] = []
 
-    async def note(_connection: Any, position: int, _tables: Any) -> None:
-        settled.append(position)
+    async def record(_connection: Any, position: int, _tables: Any) -> None:
+        positions.append(position)
 
-    monkeypatch.setattr(checkpointer, "take_checkpoints", note)
+    monkeypatch.setattr(checkpointer, "take_checkpoints", record)
     async with open_submitter(own_database) as submitter:
         for _ in range(3):
             await submitter.order()
@@ -36,4 +36,4 @@ async def test_a_checkpoint_under_load_does_not_look_through_the_whole_log(
         await asyncio.sleep(0.1)
         await writer.rollback()
         await taking
-    assert settled == [head]
+    assert positions == [head]

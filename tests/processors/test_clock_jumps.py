@@ -91,15 +91,15 @@ async def test_a_jump_ends_no_lease_that_lasts(
 ) -> None:
     workshop = Workshop(Submitter(service.committer))
     await workshop.jobs(20)
-    held = await workshop.claim(20, lease_seconds=4)
+    claimed_job = await workshop.claim(20, lease_seconds=4)
     clock.set(seconds)
     await asyncio.sleep(2.5)
     assert failures(database) == 0
-    beats = [LeaseExtension(job.id, job.lease.claim_id, 4) for job in held if job.lease]
-    assert len(await service.read(lambda reader: extend_leases(reader, beats))) == 20
+    extensions = [LeaseExtension(job.id, job.lease.claim_id, 4) for job in claimed_job if job.lease]
+    assert len(await service.read(lambda reader: extend_leases(reader, extensions))) == 20
     await asyncio.sleep(2.5)
     assert failures(database) == 0
-    for job in held:
+    for job in claimed_job:
         await workshop.finish(job)
     (noticed,) = jumps(database)
     assert noticed == pytest.approx(seconds, abs=1)
@@ -127,11 +127,11 @@ async def test_three_jumps_make_no_dead_letter_of_a_healthy_job(
     await workshop.job(attempts_max=3)
     (job,) = await workshop.claim(lease_seconds=4)
     assert job.lease is not None
-    beat = LeaseExtension(job.id, job.lease.claim_id, 4)
+    extension = LeaseExtension(job.id, job.lease.claim_id, 4)
     for count in (1, 2, 3):
         clock.set(count * HOUR)
         await asyncio.sleep(1.5)
-        assert await service.read(lambda reader: extend_leases(reader, [beat]))
+        assert await service.read(lambda reader: extend_leases(reader, [extension]))
     assert (await workshop.finish(job)).attempts == 1
     assert len(jumps(database)) == 3
 

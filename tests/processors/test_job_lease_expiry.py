@@ -43,10 +43,10 @@ async def test_heartbeats_keep_a_lease_for_as_long_as_they_come(database: str) -
         await workshop.job()
         (job,) = await workshop.claim(lease_seconds=0.4)
         assert job.lease is not None
-        beat = LeaseExtension(job.id, job.lease.claim_id, 0.4)
+        extension = LeaseExtension(job.id, job.lease.claim_id, 0.4)
         for _ in range(12):
             await asyncio.sleep(0.1)
-            assert await running.read(lambda reader: extend_leases(reader, [beat]))
+            assert await running.read(lambda reader: extend_leases(reader, [extension]))
         assert failures(database) == []
         await workshop.finish(job)
 

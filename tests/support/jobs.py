@@ -61,11 +61,11 @@ class Workshop:
 
     async def finish(self, job: Job, outcome: Outcome = Outcome.DONE, **fields: Any) -> Job:
         result = self.result(job, outcome, **fields)
-        (settled,) = (await self.submit(FinishJobs(results=[result], jitter=1))).result
-        if isinstance(settled.answer, Refusal):
-            raise settled.answer
-        assert isinstance(settled.answer, Job)
-        return settled.answer
+        (finished,) = (await self.submit(FinishJobs(results=[result], jitter=1))).result
+        if isinstance(finished.answer, Refusal):
+            raise finished.answer
+        assert isinstance(finished.answer, Job)
+        return finished.answer
 
     @staticmethod
     def result(

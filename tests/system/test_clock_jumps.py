@@ -43,19 +43,19 @@ def test_clients_notice_nothing_of_a_clock_that_jumps(
         jobs = [{"queue": "email", "type": "send"}] * 5
         assert clients.ask("POST", "/api/jobs", {"jobs": jobs}).status_code == 201
         wanted = {"queues": ["email"], "workerId": "w", "limit": 5, "leaseSeconds": LEASE_SECONDS}
-        held = clients.ask("POST", "/api/jobs/claim", wanted).json()["jobs"]
-        assert len(held) == 5
+        claimed = clients.ask("POST", "/api/jobs/claim", wanted).json()["jobs"]
+        assert len(claimed) == 5
         for seconds in (HOUR, -HOUR, DAY, 0):
             time.sleep(1.2)
             clock.set(seconds)
             assert clients.ask("POST", "/api/orders", {"type": "NORMAL"}).status_code == 201
             time.sleep(1.2)
-            for job in held:
-                beat = clients.ask(
+            for job in claimed:
+                heartbeat = clients.ask(
                     "POST", f"/api/jobs/{job['id']}/heartbeat", {"claimId": job["claimId"]}
                 )
-                assert beat.status_code == 200, beat.text
-        for job in held:
+                assert heartbeat.status_code == 200, heartbeat.text
+        for job in claimed:
             done = clients.ask(
                 "POST", f"/api/jobs/{job['id']}/complete", {"claimId": job["claimId"]}
             )

@@ -117,10 +117,10 @@ def test_what_an_asynchronous_standby_lacks_is_told_and_completes_nothing(tmp_pa
             ahead = listener.last_id
             pair.fail_over()
             assert service.becomes(200)
-            held = claim(client)
-            assert held["id"] == lost["id"]
+            claimed = claim(client)
+            assert claimed["id"] == lost["id"]
             assert complete(client, lost) == 409
-            assert complete(client, held) == 200
+            assert complete(client, claimed) == 200
             kept = log_positions(owner_conninfo(pair.conninfo), 0)
             assert eventually(
                 lambda: "job.completed" in {one["topic"] for one in listener.received}

@@ -89,9 +89,9 @@ async def test_a_disabled_bot_lists_its_errors_and_the_pending_order_names_it(
 
 async def test_a_job_in_backoff_explains_its_failure_and_retry_time(api: Api) -> None:
     job = await create(api)
-    ((held),) = await claim(api)
+    ((claimed),) = await claim(api)
     assert codes(await explained(api, "jobs", job)) == ["LeaseHeld"]
-    await say(api, held, "fail", error="timeout", retryAfterSeconds=60)
+    await say(api, claimed, "fail", error="timeout", retryAfterSeconds=60)
     explanation = await explained(api, "jobs", job)
     assert codes(explanation) == ["WaitingBackoff"]
     assert explanation["reasons"][0]["error"] == "timeout"

@@ -116,9 +116,9 @@ async def test_where_nothing_would_be_recorded_a_reason_is_refused(api: Api) -> 
     body = {"status": "COMPLETE", "reason": WHY}
     assert (await api.patch(f"/api/orders/{order['id']}", body)).problem == (422, "schema")
     job = await create(api)
-    (held,) = await claim(api)
-    assert (await say(api, held, "release", reason=WHY)).problem == (422, "unknown-field")
-    assert job["id"] == held["id"]
+    (claimed,) = await claim(api)
+    assert (await say(api, claimed, "release", reason=WHY)).problem == (422, "unknown-field")
+    assert job["id"] == claimed["id"]
 
 
 async def test_the_same_key_with_another_reason_is_another_request(api: Api) -> None:

@@ -60,12 +60,12 @@ async def test_an_instant_beyond_its_years_begins_no_job(
 @pytest.mark.parametrize("instant", BEYOND)
 async def test_an_instant_beyond_its_years_ends_no_attempt(api: Api, instant: str) -> None:
     job = await claimed(api)
-    held = {"claimId": job["claimId"]}
+    claim = {"claimId": job["claimId"]}
     follow_up = {"type": "t", "runAt": instant}
     before = await events_count(api)
     for path, body in [
-        (f"/api/jobs/{job['id']}/snooze", {**held, "until": instant}),
-        (f"/api/jobs/{job['id']}/complete", {**held, "then": [follow_up]}),
+        (f"/api/jobs/{job['id']}/snooze", {**claim, "until": instant}),
+        (f"/api/jobs/{job['id']}/complete", {**claim, "then": [follow_up]}),
         ("/api/jobs/results", {"results": [result(job, outcome="snooze", until=instant)]}),
         ("/api/jobs/results", {"results": [result(job, outcome="done", then=[follow_up])]}),
     ]:

@@ -34,16 +34,16 @@ async def test_cancelling_takes_only_matching_jobs(api: Api) -> None:
     mails = await enqueue_many(api, 3)
     other = await enqueue(api, queue="invoices")
     subject = await enqueue(api, subject="guest-1")
-    (held,) = await claim(api)
+    (claimed,) = await claim(api)
 
     result = await bulk(api, "cancel", {"filter": {"queue": "email", "type": "send"}})
 
     assert (result["matched"], result["changed"], result["more"]) == (3, 3, False)
     assert {one["id"] for one in result["results"]} == {
-        job["id"] for job in (*mails, subject) if job["id"] != held["id"]
+        job["id"] for job in (*mails, subject) if job["id"] != claimed["id"]
     }
     assert {one["status"] for one in result["results"]} == {"CANCELLED"}
-    assert await status_of(api, held) == "PROCESSING"
+    assert await status_of(api, claimed) == "PROCESSING"
     assert await status_of(api, other) == "PENDING"
 
 
@@ -84,8 +84,8 @@ async def test_cancelled_jobs_can_be_retried_too(api: Api) -> None:
 
 async def test_a_job_with_another_status_is_skipped_and_reported(api: Api) -> None:
     waiting, taken = await enqueue_many(api, 2)
-    (held,) = await claim(api)
-    assert held["id"] == waiting["id"]
+    (claimed,) = await claim(api)
+    assert claimed["id"] == waiting["id"]
     ids = [UUID(waiting["id"]), UUID(taken["id"])]
     command = CancelJobs(job_ids=ids, expected_status=JobStatus.PENDING)
     receipt = await api.service.committer.submit(command, origin())
@@ -203,14 +203,14 @@ async def test_a_refused_count_leaves_the_key_free_and_a_response_is_replayed(
     headers = {"Idempotency-Key": "k-1"}
     refused = await api.post("/api/jobs/cancel", {"expectedCount": 2}, **headers)
     assert refused.problem == (409, "count-grown")
-    (held,) = await claim(api)
+    (claimed,) = await claim(api)
 
     result = await bulk(api, "cancel", {"expectedCount": 2}, **headers)
     assert result["changed"] == 2
     # The count has grown since; a request with the same key gets the first answer all the same.
     await enqueue_many(api, 9)
     assert await bulk(api, "cancel", {"expectedCount": 2}, **headers) == result
-    assert await status_of(api, held) == "PROCESSING"
+    assert await status_of(api, claimed) == "PROCESSING"
 
 
 async def test_a_large_count_is_reported_as_at_least(

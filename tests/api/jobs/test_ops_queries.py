@@ -38,11 +38,11 @@ async def test_a_heartbeat_changes_the_listed_lease(api: Api) -> None:
     # S1-42
     await enqueue(api, leaseSeconds=10)
     (job,) = await claim(api)
-    beat = {"claims": [{"id": job["id"], "claimId": job["claimId"], "leaseSeconds": 500}]}
-    assert (await api.post("/api/jobs/heartbeat", beat)).status == 200
+    heartbeat = {"claims": [{"id": job["id"], "claimId": job["claimId"], "leaseSeconds": 500}]}
+    assert (await api.post("/api/jobs/heartbeat", heartbeat)).status == 200
 
-    (held,) = (await api.get("/api/leases")).json["held"]
-    assert held["until"] > job["leaseUntil"]
+    (lease,) = (await api.get("/api/leases")).json["held"]
+    assert lease["until"] > job["leaseUntil"]
 
 
 async def test_one_holder_can_be_looked_at_and_more_are_counted_than_listed(api: Api) -> None:

@@ -264,8 +264,8 @@ async def test_a_long_poll_gets_no_jobs_once_its_key_is_revoked(shut: Api, datab
     async with asyncio.timeout(5):
         answer: Answer = await waiting
     assert answer.problem == (401, "unauthorized")
-    standing = await admin.get("/api/queues/email")
-    assert standing.json["queue"]["pending"] == 1
+    current = await admin.get("/api/queues/email")
+    assert current.json["queue"]["pending"] == 1
 
 
 WAITS = {

@@ -116,19 +116,19 @@ async def test_headers_state_the_remaining_quota_and_the_wait(api: Api) -> None:
 
 def test_a_request_refused_by_two_limits_gets_the_longer_wait() -> None:  # SEC-16
     asked = [LimitRequest(Limit("soon", 3, 60), "a"), LimitRequest(Limit("late", 3, 3600), "b")]
-    noted: Any = {"is_admitted": False, "noted_at": datetime(2026, 1, 1, tzinfo=UTC)}
+    common: Any = {"is_admitted": False, "noted_at": datetime(2026, 1, 1, tzinfo=UTC)}
     for order in ((0, 1), (1, 0)):
         standings = [
-            LimitState(name="soon", has_room=False, remaining=0, seconds=12.2, **noted),
-            LimitState(name="late", has_room=False, remaining=0, seconds=1800.5, **noted),
+            LimitState(name="soon", has_room=False, remaining=0, seconds=12.2, **common),
+            LimitState(name="late", has_room=False, remaining=0, seconds=1800.5, **common),
         ]
         refused = decision_of(asked, [standings[place] for place in order])
         assert (refused.limit, refused.retry_after_seconds) == ("late", 1801)
         assert refused.headers["Retry-After"] == "1801"
     # A limit with room does not extend the wait.
     standings = [
-        LimitState(name="soon", has_room=False, remaining=0, seconds=0.2, **noted),
-        LimitState(name="late", has_room=True, remaining=1, seconds=1800.5, **noted),
+        LimitState(name="soon", has_room=False, remaining=0, seconds=0.2, **common),
+        LimitState(name="late", has_room=True, remaining=1, seconds=1800.5, **common),
     ]
     refused = decision_of(asked, standings)
     assert (refused.limit, refused.headers["Retry-After"]) == ("soon", "1")

@@ -328,9 +328,9 @@ async def test_a_worker_reaches_no_queue_but_its_own(world: World) -> None:
     elsewhere = {"queue": "other", "type": "t"}
     job = await world.thing("jobs", "own")
     claimed = await worker.post("/api/jobs/claim", {"queues": ["own"], "workerId": "w"})
-    (held,) = claimed.json["jobs"]
-    assert held["id"] == job
-    then = {"claimId": held["claimId"], "then": [elsewhere]}
+    (claimed_job,) = claimed.json["jobs"]
+    assert claimed_job["id"] == job
+    then = {"claimId": claimed_job["claimId"], "then": [elsewhere]}
     for path, body in (
         ("/api/jobs", elsewhere),
         ("/api/jobs", {"jobs": [{"queue": "own", "type": "t"}, elsewhere]}),
@@ -344,10 +344,10 @@ async def test_a_worker_reaches_no_queue_but_its_own(world: World) -> None:
     (theirs,) = (await world.holders[Scope.ADMIN].post("/api/jobs/claim", taken)).json["jobs"]
     assert theirs["id"] == other
     result = {"id": other, "claimId": theirs["claimId"], "outcome": "done"}
-    settled = await worker.post("/api/jobs/results", {"results": [result]})
-    assert [one["code"] for one in settled.json["results"]] == ["not_found"]
-    beat = {"claims": [{"id": other, "claimId": theirs["claimId"]}]}
-    assert (await worker.post("/api/jobs/heartbeat", beat)).json["lost"] == [theirs["claimId"]]
+    reported = await worker.post("/api/jobs/results", {"results": [result]})
+    assert [one["code"] for one in reported.json["results"]] == ["not_found"]
+    heartbeat = {"claims": [{"id": other, "claimId": theirs["claimId"]}]}
+    assert (await worker.post("/api/jobs/heartbeat", heartbeat)).json["lost"] == [theirs["claimId"]]
 
 
 async def test_the_log_names_the_scope_and_the_key_of_each_actor(world: World) -> None:

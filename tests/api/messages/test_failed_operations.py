@@ -128,12 +128,12 @@ async def test_a_database_that_cannot_write_is_waited_for_and_is_no_attempt(
 ) -> None:
     # S3-29: only the operation's own failures count.
     async with opened(database, BUSY) as api, opened(database, CALM, [Operations()]):
-        held_up = await accepted(api, item(trouble))
-        path = f"/api/v1/operations/{held_up}"
+        delayed = await accepted(api, item(trouble))
+        path = f"/api/v1/operations/{delayed}"
         body = (await api.get(f"{path}?wait=true&timeout=2000")).json
         assert (body["status"], body["retryCount"]) == ("pending", 0)
         repair()
-        assert (await until_done(api, held_up))["retryCount"] == 0
+        assert (await until_done(api, delayed))["retryCount"] == 0
 
 
 @pytest.mark.usefixtures("repair")

@@ -163,7 +163,7 @@ def test_no_gap_is_left_in_a_file(filled: str, tmp_path: Path) -> None:
 
 
 def test_unsettled_events_are_not_exported(filled: str) -> None:
-    settled = run(filled, "export", "-").stdout_bytes
+    exported = run(filled, "export", "-").stdout_bytes
     rows(filled, "INSERT INTO followers VALUES ('somebody', 3, 3, '')")
     with psycopg.connect(owner_conninfo(filled)) as late:
         late.execute(
@@ -175,7 +175,7 @@ def test_unsettled_events_are_not_exported(filled: str) -> None:
         lines = run(filled, "export", "-").stdout.splitlines()
         assert [json.loads(line)["position"] for line in lines] == [1, 2, 3]
         late.rollback()
-    assert run(filled, "export", "-").stdout_bytes == settled
+    assert run(filled, "export", "-").stdout_bytes == exported
 
 
 def test_a_directory_that_is_not_there_is_one_sentence(filled: str, tmp_path: Path) -> None:

@@ -83,9 +83,9 @@ class Load:
         wanted = {"queues": [queue], "workerId": "w", "limit": 4}
         claimed = (await self._ask("POST", "/jobs/claim", wanted)).get("jobs", [])
         claims = [{"id": job["id"], "claimId": job["claimId"]} for job in claimed]
-        beats = await self._ask("POST", "/jobs/heartbeat", {"claims": claims})
-        if beats and beats["lost"]:
-            self.complaints.append(f"lost {beats['lost']}")
+        heartbeats = await self._ask("POST", "/jobs/heartbeat", {"claims": claims})
+        if heartbeats and heartbeats["lost"]:
+            self.complaints.append(f"lost {heartbeats['lost']}")
         results = [{**claim, "outcome": "done"} for claim in claims]
         answered = await self._ask("POST", "/jobs/results", {"results": results})
         if any("code" in one for one in answered.get("results", [])):

@@ -56,7 +56,7 @@ class MemoryStore:
             key=lambda one: one.token.place,
         )
         named = [aggregate_id for _, aggregate_id in command.needs.lock]
-        desk = BatchUnitOfWork(
+        unit_of_work = BatchUnitOfWork(
             now=self.now,
             encode=MAPPER.encode_checked,
             locked=[self.states[one] for one in named if one in self.states],
@@ -64,11 +64,11 @@ class MemoryStore:
             ready={(TICKET.name, LINE): waiting[: command.needs.pick_count]},
             numbers={},
         )
-        answer = command.decide(desk)
-        for entry in chain.from_iterable(desk.changes.values()):
+        answer = command.decide(unit_of_work)
+        for entry in chain.from_iterable(unit_of_work.changes.values()):
             assert entry.state is not None
             self.states[entry.state.id] = entry.state
-        self.events += [(one.originator_id, one.event) for one in desk.accept()]
+        self.events += [(one.originator_id, one.event) for one in unit_of_work.accept()]
         return answer
 
 

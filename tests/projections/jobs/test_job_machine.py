@@ -140,7 +140,7 @@ class WorkshopMachine(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.desk = PlainWorkshop()
+        self.unit_of_work = PlainWorkshop()
         self._submitter = self.portal.wrap_async_context_manager(open_submitter(self.database))
         self.submitter: Submitter = self._submitter.__enter__()
 
@@ -152,14 +152,14 @@ class WorkshopMachine(RuleBasedStateMachine):
     def attempt(self, command: Command[Any]) -> Any:
         """Checks that the model and the database give the same result or refusal."""
         try:
-            expected, refusal = command.decide(self.desk), None
+            expected, refusal = command.decide(self.unit_of_work), None
         except Refusal as error:
             expected, refusal = None, type(error)
         with nullcontext() if refusal is None else pytest.raises(refusal):
             got = self.portal.call(self.submitter.submit, command).result
             assert _essence(got) == _essence(expected)
         # The committer takes numbers in advance, also for jobs that are not created.
-        ((self.desk.number,),) = rows(self.database, READ_LAST_NUMBER)
+        ((self.unit_of_work.number,),) = rows(self.database, READ_LAST_NUMBER)
         return expected
 
     @rule(
@@ -259,7 +259,9 @@ class WorkshopMachine(RuleBasedStateMachine):
         places = [place for (place,) in rows(self.database, READ_OVERTAKEN)]
         assert places == [], "one that another is before in its lane is behind, and no other"
         unfinished = [
-            one for one in self.desk.states.values() if not (isinstance(one, Job) and one.is_over)
+            one
+            for one in self.unit_of_work.states.values()
+            if not (isinstance(one, Job) and one.is_over)
         ]
         assert _essence(sorted(live.values(), key=_id)) == _essence(sorted(unfinished, key=_id))
 

@@ -49,7 +49,7 @@ class DatabaseOrderMachine(OrderMachine):
             return
         live = live_rows(self.database)
         assert live == fold_of_the_log(self.database)
-        model = {i: s for i, s in self.desk.states.items() if not _is_finished(s)}
+        model = {i: s for i, s in self.unit_of_work.states.items() if not _is_finished(s)}
         assert _essence(live) == _essence(model)
 
 

@@ -177,8 +177,8 @@ async def test_a_heartbeat_is_no_difference_and_its_lease_outlives_a_rebuild(
         assert beating.lease is not None
         assert still.lease is not None
         async with await connect(owner_conninfo(own_database)) as connection:
-            beat = LeaseExtension(beating.id, beating.lease.claim_id, lease_seconds=1000)
-            ((extended),) = await extend_leases(connection, [beat])
+            extension = LeaseExtension(beating.id, beating.lease.claim_id, lease_seconds=1000)
+            ((extended),) = await extend_leases(connection, [extension])
         await make_anew(own_database)
         leases = dict(rows(own_database, "SELECT id, lease_until FROM jobs"))
         assert leases == {beating.id: extended.until, still.id: still.lease.until}
