@@ -99,12 +99,15 @@ class Repository:
     def stop_while_installing(self, script: str, signal_number: int) -> int:
         """Send a signal to the script, not to the installer, and return the exit code."""
         installs = self.install_count()
-        start = subprocess.Popen(**self.command(script, UV_SECONDS="3"))
+        # An interrupted script kills its installer. A killed one leaves it running.
+        seconds = "3" if signal_number == signal.SIGKILL else "60"
+        with interruptible():
+            start = subprocess.Popen(**self.command(script, UV_SECONDS=seconds))
         while self.install_count() == installs:
             assert start.poll() is None
             time.sleep(0.01)
         start.send_signal(signal_number)
-        start.communicate()
+        start.communicate(timeout=30)
         return start.returncode
 
     @contextmanager
@@ -133,6 +136,17 @@ class Repository:
 
     def install_count(self) -> int:
         return len(self.installs.read_text().splitlines()) if self.installs.exists() else 0
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Processes started here receive SIGINT, also if this run ignores it: a shell that starts a
+    command with `&` and has no job control lets it ignore SIGINT, and its children inherit that."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, inherited)
 
 
 @contextmanager

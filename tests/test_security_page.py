@@ -116,7 +116,7 @@ def test_every_scope_is_described_for_people() -> None:
 
 def test_every_line_that_is_told_is_described() -> None:
     watching = (ROOT / "docs" / "operate" / "watching.md").read_text()
-    told = {
+    found = {
         node.args[0].value
         for _, node in sources()
         if isinstance(node, ast.Call)
@@ -125,5 +125,5 @@ def test_every_line_that_is_told_is_described() -> None:
         and isinstance(node.args[0], ast.Constant)
         and isinstance(node.args[0].value, str)
     }
-    assert told
-    assert {event for event in told if f"`{event}`" not in watching} == set()
+    assert found
+    assert {event for event in found if f"`{event}`" not in watching} == set()

@@ -17,7 +17,7 @@ from msgspec import Struct
 import daybook
 from tests.conftest import reachable_directory
 from tests.support.plugins.figures import Figures
-from tests.support.running.processes import Running
+from tests.support.running.service_process import ServiceWithPostgres
 
 HERE = Path(__file__).parent
 SCHEMATHESIS = Path(sys.executable).with_name("st")
@@ -44,14 +44,13 @@ ROOMY = {
 
 
 @pytest.fixture
-def service() -> Iterator[tuple[str, str, Running]]:
+def service() -> Iterator[tuple[str, str, ServiceWithPostgres]]:
     directory = reachable_directory()
-    running = Running("serve", "--port", "0", "--data-dir", directory, **ROOMY)
     try:
-        url = running.url
-        yield url, (directory / "admin.key").read_text().strip(), running
+        with ServiceWithPostgres(directory, **ROOMY) as running:
+            url = running.url
+            yield url, (directory / "admin.key").read_text().strip(), running
     finally:
-        running.end()
         shutil.rmtree(directory)
 
 
@@ -86,7 +85,7 @@ def exchanges(lines: Iterable[str]) -> Iterator[Exchange]:
 @pytest.mark.timeout(SECONDS_MAX + 60)
 @pytest.mark.parametrize("phases", PHASES)
 def test_every_response_conforms_to_the_openapi_document(
-    service: tuple[str, str, Running], tmp_path: Path, phases: str, figures: Figures
+    service: tuple[str, str, ServiceWithPostgres], tmp_path: Path, phases: str, figures: Figures
 ) -> None:  # SEC-25
     url, key, running = service
     with daybook.Client(url, key=key) as client:

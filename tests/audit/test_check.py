@@ -46,12 +46,12 @@ def test_a_violation_is_shown_with_the_surrounding_events(story: Story, tmp_path
     done = check("--export", write(tmp_path / "log.ndjson", story))
 
     assert done.exit_code == BROKEN
-    told = done.stdout.splitlines()
-    place = next(n for n, line in enumerate(told) if line.startswith("I-13"))
-    assert told[place].startswith("I-13  invalid  No order has two claims.")
+    result = done.stdout.splitlines()
+    place = next(n for n, line in enumerate(result) if line.startswith("I-13"))
+    assert result[place].startswith("I-13  invalid  No order has two claims.")
     position = story.log[-1].position
-    assert told[place + 1].strip().startswith(f"position {position}: claimed while claim")
-    assert f"> {position}" in told[place + 12]
+    assert result[place + 1].strip().startswith(f"position {position}: claimed while claim")
+    assert f"> {position}" in result[place + 12]
 
 
 def test_an_unknown_verdict_fails_only_with_strict(story: Story, tmp_path: Path) -> None:
@@ -66,10 +66,10 @@ def test_programs_get_json(story: Story, tmp_path: Path) -> None:
     a_held_order_is_claimed(story)
     done = check("--export", write(tmp_path / "log.ndjson", story), "--only", "I-13", "--json")
 
-    told = json.decode(done.stdout)
-    assert (told["id"], told["verdict"]) == ("I-13", "invalid")
-    assert told["violation"]["position"] == story.log[-1].position
-    assert told["surroundings"][-1]["topic"] == "order.claimed"
+    report = json.decode(done.stdout)
+    assert (report["id"], report["verdict"]) == ("I-13", "invalid")
+    assert report["violation"]["position"] == story.log[-1].position
+    assert report["surroundings"][-1]["topic"] == "order.claimed"
 
 
 def test_an_earlier_export_and_receipts_are_compared(story: Story, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def good_lines(story: Story) -> Lines:
 
 def handed(story: Story) -> list[Line]:
     """Every claim of every job, with its effect key."""
-    told: list[Line] = []
+    found: list[Line] = []
     states: dict[Any, Any] = {}
     for entry in story.log:
         if MAPPER.decider_of(entry.topic) is JOB:
@@ -48,8 +48,8 @@ def handed(story: Story) -> list[Line]:
             job = states[entry.aggregate] = JOB.evolve(states.get(entry.aggregate), event)
             if entry.topic == "job.claimed":
                 claim_id = claim_of(entry)
-                told.append({"jobId": job.id, "claimId": claim_id, "effectKey": job.effect_key})
-    return told
+                found.append({"jobId": job.id, "claimId": claim_id, "effectKey": job.effect_key})
+    return found
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from daybook.audit.runner import check
 from daybook.domain.tickets.data_subject import EraseSubject
 from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.audit.test_service_database import opened
-from tests.support.committer import open_kitchen
+from tests.support.committer import open_submitter
 
 KEEP_KEY = """
 INSERT INTO guest_keys (subject_id, restaurant_id, pseudonym, wrapped)
@@ -23,8 +23,8 @@ VALUES (%(id)s, %(id)s, 'p', '')
 @pytest.mark.parametrize("is_kept", [False, True])
 async def test_a_key_that_outlived_its_guest_is_found(database: str, is_kept: bool) -> None:
     erased, other = uuid7(), uuid7()
-    async with open_kitchen(database) as kitchen:
-        await kitchen.submit(EraseSubject(subject_id=erased, reason="asked for", has_key=True))
+    async with open_submitter(database) as submitter:
+        await submitter.submit(EraseSubject(subject_id=erased, reason="asked for", has_key=True))
     with connect(owner_conninfo(database), autocommit=True) as connection:
         connection.execute(KEEP_KEY, {"id": other})
         if is_kept:

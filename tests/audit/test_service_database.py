@@ -22,7 +22,7 @@ from daybook.eventlog.reading.follower import Follower
 from daybook.projections.jobs.heartbeats import LeaseExtension, extend_leases
 from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 from daybook.projections.time_travel.checkpoints import take_checkpoints
-from tests.support.committer import MAPPER, Kitchen, open_kitchen
+from tests.support.committer import MAPPER, Submitter, open_submitter
 from tests.support.databases.json_checkpoints import copy_as_json
 from tests.support.jobs import Workshop
 
@@ -97,22 +97,22 @@ def rewrite(conninfo: str, statements: str) -> None:
 
 
 @asynccontextmanager
-async def a_shift(conninfo: str) -> AsyncIterator[Kitchen]:
+async def a_shift(conninfo: str) -> AsyncIterator[Submitter]:
     """Orders and jobs in every status."""
-    async with open_kitchen(conninfo) as kitchen:
-        cook, helper = await kitchen.bot(), await kitchen.bot()
+    async with open_submitter(conninfo) as submitter:
+        cook, helper = await submitter.bot(), await submitter.bot()
         for _ in range(4):
-            await kitchen.order()
+            await submitter.order()
         for _ in range(2):
-            claimed = await kitchen.claim(cook)
+            claimed = await submitter.claim(cook)
             assert claimed is not None
-            await kitchen.complete(claimed)
-        await kitchen.claim(helper)
-        workshop = Workshop(kitchen)
+            await submitter.complete(claimed)
+        await submitter.claim(helper)
+        workshop = Workshop(submitter)
         await workshop.jobs(3)
-        done, _held = await workshop.claim(2)
+        done, _claimed = await workshop.claim(2)
         await workshop.finish(done)
-        yield kitchen
+        yield submitter
 
 
 async def follow(conninfo: str) -> None:
@@ -124,10 +124,10 @@ async def follow(conninfo: str) -> None:
 
 def work(conninfo: str, orders: int = 0) -> None:
     async def happen() -> None:
-        async with a_shift(conninfo) as kitchen:
+        async with a_shift(conninfo) as submitter:
             await follow(conninfo)
             for _ in range(orders):
-                await kitchen.order()
+                await submitter.order()
 
     anyio.run(happen)
 
@@ -217,13 +217,13 @@ def test_a_read_model_that_differs_from_its_rebuild_is_found(database: str, wron
 
 def test_a_lease_extended_by_a_heartbeat_is_valid(database: str) -> None:
     async def happen() -> None:
-        async with open_kitchen(database) as kitchen:
-            await Workshop(kitchen).job()
-            (held,) = await Workshop(kitchen).claim()
-        assert held.claim is not None
+        async with open_submitter(database) as submitter:
+            await Workshop(submitter).job()
+            (claimed,) = await Workshop(submitter).claim()
+        assert claimed.claim is not None
         async with await connect(reader_conninfo(database)) as connection:
-            beat = LeaseExtension(held.id, held.claim.id, lease_seconds=5000)
-            assert await extend_leases(connection, [beat])
+            extension = LeaseExtension(claimed.id, claimed.claim.id, lease_seconds=5000)
+            assert await extend_leases(connection, [extension])
 
     anyio.run(happen)
 

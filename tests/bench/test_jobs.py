@@ -2,12 +2,11 @@
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.running.processes import ROOT, command, environment
+from tests.support.running.processes import command, run_to_end
 
 pytestmark = pytest.mark.slow
 
@@ -16,15 +15,8 @@ SECONDS_MAX = 110
 
 def bench_jobs(*arguments: str | Path, **variables: str) -> str:
     """What it says, on one line."""
-    done = subprocess.run(
-        command("bench", "jobs", "--rounds", "1", "--jobs", "100", *arguments),
-        cwd=ROOT,
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+    bench = command("bench", "jobs", "--rounds", "1", "--jobs", "100", *arguments)
+    done = run_to_end(bench, variables, seconds_max=SECONDS_MAX)
     assert done.returncode == 0, done.stderr
     return " ".join(done.stdout.split())
 

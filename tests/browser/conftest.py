@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 from tests.browser.browser import MISSING, executable, running_chromium
 from tests.browser.visit import Visit, visiting
 from tests.conftest import fresh_database
-from tests.support.running.browser_service import House
+from tests.support.running.service_process import ServiceProcess, write_guest_key
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,32 +30,30 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def house(
+def service(
     request: pytest.FixtureRequest, server: str, template: str, tmp_path: Path
-) -> Iterator[House]:
+) -> Iterator[ServiceProcess]:
     """A service on an empty database; cooking takes two seconds, or as many as the test says."""
     with fresh_database(server, template) as conninfo:
         seconds = getattr(request, "param", 2)
-        house = House(conninfo, tmp_path / "guest.key", cooking_seconds=seconds)
-        try:
-            yield house
-        finally:
-            house.end()
+        key = write_guest_key(tmp_path / "guest.key")
+        with ServiceProcess(conninfo, delay_seconds=seconds, DAYBOOK_GUEST_KEY_FILE=key) as service:
+            yield service
 
 
 @pytest.fixture
-def visit(chromium: Browser, house: House) -> Iterator[Visit]:
-    with visiting(chromium, house.url) as one:
+def visit(chromium: Browser, service: ServiceProcess) -> Iterator[Visit]:
+    with visiting(chromium, service.url) as one:
         yield one
 
 
 @pytest.fixture
-def visits(chromium: Browser, house: House) -> Iterator[Callable[..., Visit]]:
+def visits(chromium: Browser, service: ServiceProcess) -> Iterator[Callable[..., Visit]]:
     """More windows, each with storage of its own: another device."""
     opened: list[Any] = []
 
     def open_one(**options: Any) -> Visit:
-        manager = visiting(chromium, house.url, **options)
+        manager = visiting(chromium, service.url, **options)
         opened.append(manager)
         return manager.__enter__()
 

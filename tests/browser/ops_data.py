@@ -4,36 +4,40 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from tests.support.running.browser_service import House
+from tests.support.running.service_process import ServiceProcess
 
 
-def enqueue(house: House, count: int = 1, **fields: Any) -> list[Any]:
+def enqueue(service: ServiceProcess, count: int = 1, **fields: Any) -> list[Any]:
     job = {"queue": "email", "type": "send", "payload": {"to": "ada@example.org"}, **fields}
-    return list(house.ask("POST", "/api/jobs", {"jobs": [job] * count})["jobs"])
+    return list(service.ask("POST", "/api/jobs", {"jobs": [job] * count})["jobs"])
 
 
-def claim(house: House, limit: int = 1, queue: str = "email", worker: str = "w1") -> list[Any]:
+def claim(
+    service: ServiceProcess, limit: int = 1, queue: str = "email", worker: str = "w1"
+) -> list[Any]:
     body = {"queues": [queue], "workerId": worker, "limit": limit}
-    return list(house.ask("POST", "/api/jobs/claim", body)["jobs"])
+    return list(service.ask("POST", "/api/jobs/claim", body)["jobs"])
 
 
-def complete(house: House, jobs: list[Any]) -> None:
+def complete(service: ServiceProcess, jobs: list[Any]) -> None:
     results = [{"id": job["id"], "claimId": job["claimId"], "outcome": "done"} for job in jobs]
-    house.ask("POST", "/api/jobs/results", {"results": results})
+    service.ask("POST", "/api/jobs/results", {"results": results})
 
 
-def bury(house: House, count: int, error: str = "no such address", **fields: Any) -> list[Any]:
+def bury(
+    service: ServiceProcess, count: int, error: str = "no such address", **fields: Any
+) -> list[Any]:
     """So many dead jobs."""
-    enqueue(house, count, **fields)
-    jobs = claim(house, count, fields.get("queue", "email"))
+    enqueue(service, count, **fields)
+    jobs = claim(service, count, fields.get("queue", "email"))
     for job in jobs:
         failure = {"claimId": job["claimId"], "error": error, "retryable": False}
-        house.ask("POST", f"/api/jobs/{job['id']}/fail", failure)
+        service.ask("POST", f"/api/jobs/{job['id']}/fail", failure)
     return jobs
 
 
-def statuses(house: House, jobs: list[Any]) -> set[str]:
-    return {house.get(f"/api/jobs/{job['id']}")["job"]["status"] for job in jobs}
+def statuses(service: ServiceProcess, jobs: list[Any]) -> set[str]:
+    return {service.get(f"/api/jobs/{job['id']}")["job"]["status"] for job in jobs}
 
 
 def be_read(page: Page) -> None:
@@ -51,28 +55,28 @@ def travel(page: Page, position: int) -> None:
     expect(page.locator("ops-past")).to_have_attribute("data-position", str(position))
 
 
-def break_bot(house: House) -> None:
+def break_bot(service: ServiceProcess) -> None:
     """One that is out of service."""
-    bot = house.bot(failuresMax=2, completion="ack")
+    bot = service.bot(failuresMax=2, completion="ack")
     for error in ("the basket sticks", "the fryer is off"):
-        house.order("VIP")
-        order = house.ask("POST", f"/api/bots/{bot['id']}/claim")["order"]
+        service.order("VIP")
+        order = service.ask("POST", f"/api/bots/{bot['id']}/claim")["order"]
         failure = {"claimId": order["claimId"], "error": error, "retryable": False}
-        house.ask("POST", f"/api/orders/{order['id']}/fail", failure)
+        service.ask("POST", f"/api/orders/{order['id']}/fail", failure)
 
 
-def busy_day(house: House) -> None:
+def busy_day(service: ServiceProcess) -> None:
     """Something of everything."""
-    bury(house, 3, "SMTP 550: no such mailbox <ada@example.org>")
-    bury(house, 2, "timeout after 30 s", queue="invoices", type="issue")
-    enqueue(house, 40)
-    complete(house, claim(house, 12))
-    claim(house, 3, worker="mailer-1")
-    claim(house, 2, worker="mailer-2")
-    enqueue(house, 5, queue="invoices", type="issue", subject="guest-17")
-    enqueue(house, 4, queue="reports", type="nightly", runAt="2100-01-01T00:00:00Z")
-    house.ask("PUT", "/api/queues/reports", {"paused": True})
-    house.orders(6)
-    house.orders(2, "VIP")
+    bury(service, 3, "SMTP 550: no such mailbox <ada@example.org>")
+    bury(service, 2, "timeout after 30 s", queue="invoices", type="issue")
+    enqueue(service, 40)
+    complete(service, claim(service, 12))
+    claim(service, 3, worker="mailer-1")
+    claim(service, 2, worker="mailer-2")
+    enqueue(service, 5, queue="invoices", type="issue", subject="guest-17")
+    enqueue(service, 4, queue="reports", type="nightly", runAt="2100-01-01T00:00:00Z")
+    service.ask("PUT", "/api/queues/reports", {"paused": True})
+    service.orders(6)
+    service.orders(2, "VIP")
     for _ in range(2):
-        house.bot(autoClaim=True)
+        service.bot(autoClaim=True)

@@ -10,12 +10,12 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.pages import MINUS_BOT, be_live, column, press, shown
 from tests.browser.visit import Visit
-from tests.support.running.browser_service import House
 from tests.support.running.processes import eventually
+from tests.support.running.service_process import ServiceProcess
 
 
 def test_an_order_goes_from_pending_through_processing_to_complete(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:  # S0-34, S0-46
     board = visit.open()
     expect(board.get_by_text("No pending orders.")).to_be_visible()
@@ -29,7 +29,7 @@ def test_an_order_goes_from_pending_through_processing_to_complete(
 
     expect(column(board, "COMPLETE")).to_have_text(["#1"])
     expect(board.locator(".bot .what")).to_have_text("idle")
-    assert house.has_completed(1)
+    assert service.has_completed(1)
 
 
 def test_a_vip_order_is_ahead_of_normal_ones_and_behind_other_vips(visit: Visit) -> None:
@@ -42,86 +42,86 @@ def test_a_vip_order_is_ahead_of_normal_ones_and_behind_other_vips(visit: Visit)
     expect(column(board, "PENDING")).to_have_text(["#2", "#4", "#1", "#3"])
 
 
-@pytest.mark.parametrize("house", [60], indirect=True)
+@pytest.mark.parametrize("service", [60], indirect=True)
 def test_minus_bot_removes_the_newest_and_its_order_returns_to_its_position(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:
     board = visit.open()
-    first, second = house.bot(autoClaim=True), house.bot(autoClaim=True)
+    first, second = service.bot(autoClaim=True), service.bot(autoClaim=True)
     for _ in range(4):
-        house.order()
+        service.order()
     expect(column(board, "PROCESSING")).to_have_text(["#2", "#1"])
 
     press(board, MINUS_BOT)
 
     expect(column(board, "PROCESSING")).to_have_text(["#1"])
     expect(column(board, "PENDING")).to_have_text(["#2", "#3", "#4"])
-    assert house.get(f"/api/bots/{second['id']}")["bot"]["deletedAt"] is not None
-    assert [bot["id"] for bot in house.get("/api/bots")["bots"]] == [first["id"]]
+    assert service.get(f"/api/bots/{second['id']}")["bot"]["deletedAt"] is not None
+    assert [bot["id"] for bot in service.get("/api/bots")["bots"]] == [first["id"]]
 
 
-@pytest.mark.parametrize("house", [60], indirect=True)
+@pytest.mark.parametrize("service", [60], indirect=True)
 def test_the_board_equals_the_api_after_any_commands_without_reading_twice(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:  # S0-46, S0-49
     board = visit.open()
     be_live(board)
     chance = random.Random(11)
     for _ in range(60):
-        do_something(house, chance)
-    expect(board.locator("daybook-freshness")).to_contain_text(f"Position {house.position:,} ")
+        do_something(service, chance)
+    expect(board.locator("daybook-freshness")).to_contain_text(f"Position {service.position:,} ")
     # A restored order is unknown to the board, which then reads again after 250 ms.
     board.wait_for_timeout(1000)
     before = [url for url in visit.requests if url.endswith("/api/board")]
 
-    assert eventually(lambda: shown(board)["orders"] == house.get("/api/orders")["orders"])
-    assert shown(board)["bots"] == house.get("/api/bots")["bots"][::-1]
+    assert eventually(lambda: shown(board)["orders"] == service.get("/api/orders")["orders"])
+    assert shown(board)["bots"] == service.get("/api/bots")["bots"][::-1]
     assert [url for url in visit.requests if url.endswith("/api/board")] == before
     # As a follower, as the leader, and for orders that left the board.
-    assert len(before) <= 2 + len(house.events("order.restored"))
+    assert len(before) <= 2 + len(service.events("order.restored"))
 
 
-def do_something(house: House, chance: random.Random) -> None:
-    orders, bots = house.get("/api/orders")["orders"], house.get("/api/bots")["bots"]
+def do_something(service: ServiceProcess, chance: random.Random) -> None:
+    orders, bots = service.get("/api/orders")["orders"], service.get("/api/bots")["bots"]
     open_orders = [one for one in orders if one["status"] in ("PENDING", "PROCESSING")]
     cooked = [one for one in orders if one["status"] == "PROCESSING"]
     idle = [bot for bot in bots if bot["status"] == "IDLE"]
     choices: list[Callable[[], Any]] = [
-        lambda: house.order(chance.choice(["NORMAL", "VIP"])),
-        lambda: len(bots) < 4 and house.bot(completion="ack"),
-        lambda: idle and house.ask("POST", f"/api/bots/{chance.choice(idle)['id']}/claim"),
-        lambda: cooked and finish(house, chance.choice(cooked), chance),
-        lambda: len(open_orders) > 5 and delete(house, chance.choice(open_orders), chance),
-        lambda: bots and house.ask("PATCH", f"/api/bots/{bots[0]['id']}", {"status": "IDLE"}),
-        lambda: len(bots) > 2 and house.ask("DELETE", f"/api/bots/{bots[0]['id']}"),
+        lambda: service.order(chance.choice(["NORMAL", "VIP"])),
+        lambda: len(bots) < 4 and service.bot(completion="ack"),
+        lambda: idle and service.ask("POST", f"/api/bots/{chance.choice(idle)['id']}/claim"),
+        lambda: cooked and finish(service, chance.choice(cooked), chance),
+        lambda: len(open_orders) > 5 and delete(service, chance.choice(open_orders), chance),
+        lambda: bots and service.ask("PATCH", f"/api/bots/{bots[0]['id']}", {"status": "IDLE"}),
+        lambda: len(bots) > 2 and service.ask("DELETE", f"/api/bots/{bots[0]['id']}"),
     ]
     chance.choice(choices)()
 
 
-def finish(house: House, order: Any, chance: random.Random) -> Any:
+def finish(service: ServiceProcess, order: Any, chance: random.Random) -> Any:
     claim = {"claimId": order["claimId"]}
     if chance.random() < 0.5:
-        return house.ask("PATCH", f"/api/orders/{order['id']}", {"status": "COMPLETE", **claim})
+        return service.ask("PATCH", f"/api/orders/{order['id']}", {"status": "COMPLETE", **claim})
     failure = {**claim, "error": "burnt", "retryable": chance.random() < 0.7}
-    return house.ask("POST", f"/api/orders/{order['id']}/fail", failure)
+    return service.ask("POST", f"/api/orders/{order['id']}/fail", failure)
 
 
-def delete(house: House, order: Any, chance: random.Random) -> Any:
-    deleted = house.ask("DELETE", f"/api/orders/{order['id']}")
+def delete(service: ServiceProcess, order: Any, chance: random.Random) -> Any:
+    deleted = service.ask("DELETE", f"/api/orders/{order['id']}")
     if chance.random() < 0.5:
-        return house.ask("POST", f"/api/orders/{order['id']}/restore")
+        return service.ask("POST", f"/api/orders/{order['id']}/restore")
     return deleted
 
 
-@pytest.mark.parametrize("house", [10], indirect=True)
+@pytest.mark.parametrize("service", [10], indirect=True)
 def test_a_bar_runs_with_the_servers_clock_even_if_the_devices_is_wrong(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:  # S0-34, S0-35, S0-37, S0-50, D-08
     visit.context.add_init_script("const real = Date.now; Date.now = () => real() - 3_600_000;")
     board = visit.open()
     be_live(board)
-    house.order()
-    bot = house.bot(autoClaim=True)["id"]
+    service.order()
+    bot = service.bot(autoClaim=True)["id"]
     expect(board.locator(".bot .what")).to_have_text("cooking #1")
 
     state = f"daybook.bots.bots.get('{bot}')"
@@ -140,15 +140,15 @@ def test_a_bar_runs_with_the_servers_clock_even_if_the_devices_is_wrong(
     assert 0 < width < 1
 
 
-def test_a_completion_is_announced_once(visit: Visit, house: House) -> None:
+def test_a_completion_is_announced_once(visit: Visit, service: ServiceProcess) -> None:
     # S0-36
     board = visit.open()
     board.evaluate(
         "window.said = []; addEventListener('bot-order-complete', (e) => said.push(e.detail))"
     )
     be_live(board)
-    orders = [house.order() for _ in range(3)]
-    bots = [house.bot(autoClaim=True) for _ in range(2)]
+    orders = [service.order() for _ in range(3)]
+    bots = [service.bot(autoClaim=True) for _ in range(2)]
     expect(column(board, "COMPLETE")).to_have_count(3, timeout=20_000)
 
     said = board.evaluate("said")
@@ -156,17 +156,19 @@ def test_a_completion_is_announced_once(visit: Visit, house: House) -> None:
     assert {one["botId"] for one in said} == {bot["id"] for bot in bots}
 
 
-def test_a_completion_appears_the_moment_it_happens(visit: Visit, house: House) -> None:  # S0-47
+def test_a_completion_appears_the_moment_it_happens(
+    visit: Visit, service: ServiceProcess
+) -> None:  # S0-47
     board = visit.open()
     be_live(board)
-    bot = house.bot(completion="ack")["id"]
+    bot = service.bot(completion="ack")["id"]
     delays = []
     for number in range(1, 6):
-        house.order()
-        order = house.ask("POST", f"/api/bots/{bot}/claim")["order"]
+        service.order()
+        order = service.ask("POST", f"/api/bots/{bot}/claim")["order"]
         expect(column(board, "PROCESSING")).to_have_count(1)
         done = {"status": "COMPLETE", "claimId": order["claimId"]}
-        house.ask("PATCH", f"/api/orders/{order['id']}", done)
+        service.ask("PATCH", f"/api/orders/{order['id']}", done)
         started = time.monotonic()
         expect(column(board, "COMPLETE")).to_have_count(number)
         delays.append(time.monotonic() - started)
@@ -175,13 +177,13 @@ def test_a_completion_appears_the_moment_it_happens(visit: Visit, house: House) 
     assert sorted(delays)[2] < 0.5
 
 
-def test_dead_orders_are_linked(visit: Visit, house: House) -> None:
+def test_dead_orders_are_linked(visit: Visit, service: ServiceProcess) -> None:
     board = visit.open()
     be_live(board)
-    house.order()
-    claimed = house.ask("POST", f"/api/bots/{house.bot(completion='ack')['id']}/claim")["order"]
+    service.order()
+    claimed = service.ask("POST", f"/api/bots/{service.bot(completion='ack')['id']}/claim")["order"]
     failure = {"claimId": claimed["claimId"], "error": "burnt", "retryable": False}
-    house.ask("POST", f"/api/orders/{claimed['id']}/fail", failure)
+    service.ask("POST", f"/api/orders/{claimed['id']}/fail", failure)
 
     expect(board.get_by_text("1 dead order")).to_be_visible()
 
@@ -209,16 +211,18 @@ def test_the_board_can_be_used_with_the_keyboard_alone(visit: Visit) -> None:
 
 
 # SX-01
-def test_a_disabled_bot_appears_by_stream_and_is_restored(visit: Visit, house: House) -> None:
+def test_a_disabled_bot_appears_by_stream_and_is_restored(
+    visit: Visit, service: ServiceProcess
+) -> None:
     page = visit.open()
-    bot = house.bot(failuresMax=2, completion="ack")
+    bot = service.bot(failuresMax=2, completion="ack")
     item = page.locator(f'[data-bot="{bot["id"]}"]')
     expect(item).to_contain_text("idle")
     for error in ("burnt", "the fryer is off"):
-        house.order()
-        order = house.ask("POST", f"/api/bots/{bot['id']}/claim")["order"]
+        service.order()
+        order = service.ask("POST", f"/api/bots/{bot['id']}/claim")["order"]
         failure = {"claimId": order["claimId"], "error": error, "retryable": False}
-        house.ask("POST", f"/api/orders/{order['id']}/fail", failure)
+        service.ask("POST", f"/api/orders/{order['id']}/fail", failure)
 
     expect(item).to_have_attribute("data-status", "DEAD")
     expect(item.get_by_role("link", name="out of service")).to_have_attribute(
@@ -226,12 +230,12 @@ def test_a_disabled_bot_appears_by_stream_and_is_restored(visit: Visit, house: H
     )
     expect(page.locator("#dead")).to_have_text("2 dead orders · 1 bot out of service")
     # The page folds the same bot that the service returns.
-    assert folded(page, bot) == house.get(f"/api/bots/{bot['id']}")["bot"]
+    assert folded(page, bot) == service.get(f"/api/bots/{bot['id']}")["bot"]
 
-    house.ask("POST", f"/api/bots/{bot['id']}/restore", {"reason": "repaired"})
+    service.ask("POST", f"/api/bots/{bot['id']}/restore", {"reason": "repaired"})
     expect(item).to_have_attribute("data-status", "IDLE")
-    house.ask("PATCH", f"/api/bots/{bot['id']}", {"failuresMax": 7})
-    assert eventually(lambda: folded(page, bot) == house.get(f"/api/bots/{bot['id']}")["bot"])
+    service.ask("PATCH", f"/api/bots/{bot['id']}", {"failuresMax": 7})
+    assert eventually(lambda: folded(page, bot) == service.get(f"/api/bots/{bot['id']}")["bot"])
 
 
 def folded(page: Page, bot: Any) -> Any:

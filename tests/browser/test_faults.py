@@ -9,8 +9,8 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.browser.pages import MINUS_BOT, be_live, column, press, shown
 from tests.browser.visit import Visit
-from tests.support.running.browser_service import House
 from tests.support.running.processes import eventually
+from tests.support.running.service_process import ServiceProcess
 
 
 def be(page: Page, state: str) -> None:
@@ -21,14 +21,16 @@ def refuse(route: Route) -> None:
     route.abort()
 
 
-def test_without_the_stream_the_board_asks_every_two_seconds(visit: Visit, house: House) -> None:
+def test_without_the_stream_the_board_asks_every_two_seconds(
+    visit: Visit, service: ServiceProcess
+) -> None:
     # S0-47
     visit.is_server_away_expected = True
     visit.context.route("**/api/stream*", refuse)
     board = visit.open()
     be(board, "polling")
 
-    house.order()
+    service.order()
     started = time.monotonic()
     expect(column(board, "PENDING")).to_have_text(["#1"])
     assert time.monotonic() - started < 3
@@ -37,58 +39,58 @@ def test_without_the_stream_the_board_asks_every_two_seconds(visit: Visit, house
     be_live(board)
 
 
-def test_a_silent_stream_counts_as_disconnected(visit: Visit, house: House) -> None:
+def test_a_silent_stream_counts_as_disconnected(visit: Visit, service: ServiceProcess) -> None:
     # A connection that is half open neither tells anything nor ends.
     board = visit.open()
     be_live(board)
     visit.is_server_away_expected = True
 
-    house.freeze()
+    service.freeze()
     try:
         freshness = board.locator("daybook-freshness")
         expect(freshness).not_to_have_attribute("data-state", "live", timeout=40_000)
     finally:
-        house.thaw()
+        service.thaw()
 
     be_live(board)
-    house.order()
+    service.order()
     expect(column(board, "PENDING")).to_have_text(["#1"])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_board_recovers_by_itself_when_the_server_restarts_in_the_middle_of_an_order(
-    visit: Visit, house: House, number: signal.Signals
+    visit: Visit, service: ServiceProcess, number: signal.Signals
 ) -> None:  # S0-44
     visit.is_server_away_expected = True
     board = visit.open()
     be_live(board)
-    house.order()
-    house.bot(autoClaim=True)
+    service.order()
+    service.bot(autoClaim=True)
     expect(column(board, "PROCESSING")).to_have_text(["#1"])
 
-    house.stop(number)
+    service.signal_and_wait(number)
     be(board, "offline")
     expect(board.get_by_text("Disconnected: showing the board as of")).to_be_visible()
-    house.start_again()
+    service.restart()
 
     expect(column(board, "COMPLETE")).to_have_text(["#1"], timeout=20_000)
     be_live(board)
     expect(board.get_by_text("Disconnected")).to_be_hidden()
-    assert len(house.events("order.completed")) == 1
+    assert len(service.events("order.completed")) == 1
 
 
 def test_changes_during_a_network_failure_appear_afterwards(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:  # S0-48
     visit.is_server_away_expected = True
     board = visit.open()
     be_live(board)
-    house.order()
+    service.order()
     expect(column(board, "PENDING")).to_have_text(["#1"])
 
     visit.context.set_offline(True)
     be(board, "offline")
-    house.order("VIP")
+    service.order("VIP")
     expect(column(board, "PENDING")).to_have_text(["#1"])
     visit.context.set_offline(False)
 
@@ -97,12 +99,12 @@ def test_changes_during_a_network_failure_appear_afterwards(
 
 
 def test_a_board_that_is_opened_without_a_server_shows_its_last_state(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:  # S0-48
     visit.is_server_away_expected = True
     board = visit.open()
     be_live(board)
-    house.orders(3)
+    service.orders(3)
     expect(column(board, "PENDING")).to_have_count(3)
     assert eventually(lambda: "feedme-board" in board.evaluate("Object.keys(localStorage)"))
     saved = "JSON.parse(localStorage.getItem('feedme-board'))"
@@ -115,14 +117,14 @@ def test_a_board_that_is_opened_without_a_server_shows_its_last_state(
     expect(board.get_by_text("Disconnected: showing the board as of")).to_be_visible()
     visit.context.unroute("**/api/**", refuse)
     be_live(board)
-    assert shown(board)["orders"] == house.get("/api/orders")["orders"]
+    assert shown(board)["orders"] == service.get("/api/orders")["orders"]
 
 
 @pytest.mark.parametrize("kept", ["{", "null", json.dumps({"orders": 3}), '"x"'])
 def test_a_state_that_cannot_be_read_is_of_no_consequence(
-    visit: Visit, house: House, kept: str
+    visit: Visit, service: ServiceProcess, kept: str
 ) -> None:
-    house.order()
+    service.order()
     script = f"localStorage.setItem('feedme-board', {json.dumps(kept)})"
     visit.context.add_init_script(script)
 
@@ -132,7 +134,7 @@ def test_a_state_that_cannot_be_read_is_of_no_consequence(
 
 
 def test_an_order_that_was_pressed_while_the_server_was_away_is_made_once(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:
     visit.is_server_away_expected = True
     board = visit.open()
@@ -152,11 +154,11 @@ def test_an_order_that_was_pressed_while_the_server_was_away_is_made_once(
 
     expect(column(board, "PENDING")).to_have_text(["#1"])
     board.wait_for_timeout(1500)
-    assert len(house.events("order.created")) == 1
+    assert len(service.events("order.created")) == 1
     expect(board.locator(".word")).to_have_count(0)
 
 
-def test_offline_actions_are_queued_and_sent_later(visit: Visit, house: House) -> None:
+def test_offline_actions_are_queued_and_sent_later(visit: Visit, service: ServiceProcess) -> None:
     visit.is_server_away_expected = True
     board = visit.open()
     be_live(board)
@@ -168,34 +170,36 @@ def test_offline_actions_are_queued_and_sent_later(visit: Visit, house: House) -
     waiting = board.get_by_role("list", name="Waiting to send").get_by_role("listitem")
     expect(waiting).to_have_count(2)
     expect(waiting.first).to_contain_text("New normal order: waiting to send since")
-    assert house.get("/api/orders")["orders"] == []
+    assert service.get("/api/orders")["orders"] == []
 
     visit.context.set_offline(False)
     expect(waiting).to_have_count(0)
     expect(column(board, "PENDING")).to_have_text(["#2", "#1"])
-    assert [one["data"]["kind"] for one in house.events("order.created")] == ["NORMAL", "VIP"]
+    assert [one["data"]["kind"] for one in service.events("order.created")] == ["NORMAL", "VIP"]
     expect(board.locator(".word")).to_have_count(0)
 
 
-def test_queued_actions_survive_a_restart_and_a_reload(visit: Visit, house: House) -> None:
+def test_queued_actions_survive_a_restart_and_a_reload(
+    visit: Visit, service: ServiceProcess
+) -> None:
     visit.is_server_away_expected = True
     board = visit.open()
     be_live(board)
-    house.stop()
+    service.signal_and_wait(signal.SIGTERM)
     press(board, "New normal order")
     waiting = board.get_by_role("list", name="Waiting to send").get_by_role("listitem")
     expect(waiting).to_have_count(1)
 
-    house.start_again()
+    service.restart()
     board.reload()
 
     expect(column(board, "PENDING")).to_have_text(["#1"])
     expect(waiting).to_have_count(0)
     board.wait_for_timeout(1000)
-    assert len(house.events("order.created")) == 1
+    assert len(service.events("order.created")) == 1
 
 
-def test_queued_actions_can_be_discarded(visit: Visit, house: House) -> None:
+def test_queued_actions_can_be_discarded(visit: Visit, service: ServiceProcess) -> None:
     visit.is_server_away_expected = True
     board = visit.open()
     be_live(board)
@@ -207,12 +211,12 @@ def test_queued_actions_can_be_discarded(visit: Visit, house: House) -> None:
     board.wait_for_timeout(5000)
     visit.context.set_offline(False)
     be_live(board)
-    assert house.get("/api/bots")["bots"] == []
+    assert service.get("/api/bots")["bots"] == []
 
 
-def test_each_offline_removal_takes_another_bot(visit: Visit, house: House) -> None:
+def test_each_offline_removal_takes_another_bot(visit: Visit, service: ServiceProcess) -> None:
     visit.is_server_away_expected = True
-    first, *_ = [house.bot() for _ in range(3)]
+    first, *_ = [service.bot() for _ in range(3)]
     board = visit.open()
     expect(board.locator(".bot")).to_have_count(3)
     visit.context.set_offline(True)
@@ -220,10 +224,10 @@ def test_each_offline_removal_takes_another_bot(visit: Visit, house: House) -> N
     press(board, MINUS_BOT)
     visit.context.set_offline(False)
     expect(board.locator(".bot")).to_have_count(1)
-    assert [bot["id"] for bot in house.get("/api/bots")["bots"]] == [first["id"]]
+    assert [bot["id"] for bot in service.get("/api/bots")["bots"]] == [first["id"]]
 
 
-def test_a_refusal_is_shown_as_a_notice(visit: Visit, house: House) -> None:
+def test_a_refusal_is_shown_as_a_notice(visit: Visit, service: ServiceProcess) -> None:
     visit.expected_status = 403
     board = visit.open()
     be_live(board)
@@ -241,7 +245,7 @@ def test_a_refusal_is_shown_as_a_notice(visit: Visit, house: House) -> None:
     expect(board.locator("daybook-outbox")).to_be_hidden()
     words.get_by_role("button", name="Dismiss").click()
     expect(words).to_have_count(0)
-    assert house.get("/api/orders")["orders"] == []
+    assert service.get("/api/orders")["orders"] == []
 
 
 def test_a_view_that_could_not_be_fetched_comes_when_the_server_is_back(visit: Visit) -> None:

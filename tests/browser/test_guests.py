@@ -7,16 +7,16 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.visit import Visit
-from tests.support.running.browser_service import House
+from tests.support.running.service_process import ServiceProcess
 
 LINE = "/api/restaurants/corner"
 HOSTILE = '<img src=x onerror="document.title=1"> & Ada 🍜'
 
 
 @pytest.fixture
-def corner(house: House) -> House:
-    house.ask("POST", "/api/restaurants", {"slug": "corner", "name": "The Corner"})
-    return house
+def corner(service: ServiceProcess) -> ServiceProcess:
+    service.ask("POST", "/api/restaurants", {"slug": "corner", "name": "The Corner"})
+    return service
 
 
 def join(page: Page, name: str, party: int = 2, mobile: str = "+4915112345678") -> None:
@@ -26,9 +26,9 @@ def join(page: Page, name: str, party: int = 2, mobile: str = "+4915112345678") 
     page.get_by_role("button", name="Get a ticket").click()
 
 
-def add_guest(house: House, name: str, number: int) -> Any:
+def add_guest(service: ServiceProcess, name: str, number: int) -> Any:
     body = {"name": name, "mobileNumber": f"+49151123400{number:02}", "partySize": 2}
-    return house.ask("POST", f"{LINE}/tickets", body)["ticket"]
+    return service.ask("POST", f"{LINE}/tickets", body)["ticket"]
 
 
 def rows(page: Page, status: str) -> Locator:
@@ -63,7 +63,7 @@ def test_guest_and_staff_see_the_same_ticket(visits: Callable[..., Visit]) -> No
 
 
 # S2-O1
-def test_the_desk_shows_daily_figures(visit: Visit, corner: House) -> None:
+def test_the_desk_shows_daily_figures(visit: Visit, corner: ServiceProcess) -> None:
     ticket = add_guest(corner, "Ada", 1)
     add_guest(corner, "Charles", 2)
     corner.ask("POST", f"{LINE}/tickets/{ticket['id']}/cancel")
@@ -72,7 +72,7 @@ def test_the_desk_shows_daily_figures(visit: Visit, corner: House) -> None:
     expect(desk.locator("#day")).to_have_text("Today 2 joined · 0 seated · 1 left the waitlist.")
 
 
-def test_a_guest_sees_the_position_advance(visit: Visit, corner: House) -> None:
+def test_a_guest_sees_the_position_advance(visit: Visit, corner: ServiceProcess) -> None:
     for number in range(2):
         add_guest(corner, f"Guest {number}", number)
     guest = visit.open("/r/corner")
@@ -88,7 +88,7 @@ def test_a_guest_sees_the_position_advance(visit: Visit, corner: House) -> None:
 
 
 def test_a_no_show_is_returned_to_the_former_position(
-    visits: Callable[..., Visit], corner: House
+    visits: Callable[..., Visit], corner: ServiceProcess
 ) -> None:
     guest, staff = visits().open("/r/corner"), visits().open("/desk/corner")
     join(guest, "Ada")
@@ -106,7 +106,9 @@ def test_a_no_show_is_returned_to_the_former_position(
     expect(guest.locator("#headline")).to_have_text("You are next")
 
 
-def test_a_reload_keeps_the_ticket_and_the_guest_can_leave(visit: Visit, corner: House) -> None:
+def test_a_reload_keeps_the_ticket_and_the_guest_can_leave(
+    visit: Visit, corner: ServiceProcess
+) -> None:
     guest = visit.open("/r/corner")
     join(guest, "Ada")
     expect(guest.locator("#token")).to_have_text("RCORNER-000001")
@@ -121,7 +123,9 @@ def test_a_reload_keeps_the_ticket_and_the_guest_can_leave(visit: Visit, corner:
 
 
 # S2-34
-def test_a_join_with_a_lost_response_creates_one_ticket(visit: Visit, corner: House) -> None:
+def test_a_join_with_a_lost_response_creates_one_ticket(
+    visit: Visit, corner: ServiceProcess
+) -> None:
     visit.is_server_away_expected = True
     guest = visit.open("/r/corner")
     lost: list[bool] = []
@@ -141,7 +145,7 @@ def test_a_join_with_a_lost_response_creates_one_ticket(visit: Visit, corner: Ho
     assert corner.get(f"{LINE}/board")["board"]["waiting"] == 1
 
 
-def test_the_display_shows_called_and_next_tokens(visit: Visit, corner: House) -> None:
+def test_the_display_shows_called_and_next_tokens(visit: Visit, corner: ServiceProcess) -> None:
     display = visit.open("/r/corner/display")
     expect(display.get_by_text("No calls yet")).to_be_visible()
     for number in range(4):
@@ -156,7 +160,7 @@ def test_the_display_shows_called_and_next_tokens(visit: Visit, corner: House) -
     assert "Guest" not in display.locator("body").inner_text()
 
 
-def test_markup_in_a_name_is_shown_as_text(visit: Visit, corner: House) -> None:
+def test_markup_in_a_name_is_shown_as_text(visit: Visit, corner: ServiceProcess) -> None:
     # SEC-20
     add_guest(corner, HOSTILE, 1)
 
@@ -174,7 +178,9 @@ def test_an_unknown_restaurant_shows_not_found(visit: Visit, path: str) -> None:
     expect(page.get_by_text("Restaurant not found")).to_be_visible()
 
 
-def test_the_desk_can_be_worked_with_the_keyboard_alone(visit: Visit, corner: House) -> None:
+def test_the_desk_can_be_worked_with_the_keyboard_alone(
+    visit: Visit, corner: ServiceProcess
+) -> None:
     add_guest(corner, "Ada", 1)
     staff = visit.open("/desk/corner")
     expect(rows(staff, "WAITING")).to_have_count(1)
@@ -192,7 +198,9 @@ def test_the_desk_can_be_worked_with_the_keyboard_alone(visit: Visit, corner: Ho
 
 
 @pytest.mark.parametrize("path", ["/r/corner", "/r/corner/display", "/desk/corner"])
-def test_every_page_shows_its_position_and_lag(visit: Visit, corner: House, path: str) -> None:
+def test_every_page_shows_its_position_and_lag(
+    visit: Visit, corner: ServiceProcess, path: str
+) -> None:
     page = visit.open(path)
 
     expect(page.locator("daybook-freshness")).to_contain_text(f"Position {corner.position}")

@@ -9,33 +9,34 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.visit import Visit, visiting
 from tests.conftest import fresh_database
-from tests.support.running.browser_service import House
+from tests.support.running.service_process import ServiceProcess, write_guest_key
 
 # Well-formed, but not issued.
 UNKNOWN = "dbk_staff_x"
 
 
 @pytest.fixture
-def admin_key(tmp_path: Path, house: House) -> str:
-    assert house.url
+def admin_key(tmp_path: Path, service: ServiceProcess) -> str:
+    assert service.url
     return (tmp_path / "admin.key").read_text().strip()
 
 
 @pytest.fixture
-def house(server: str, template: str, tmp_path: Path) -> Iterator[House]:
+def service(server: str, template: str, tmp_path: Path) -> Iterator[ServiceProcess]:
     """The default: every request requires a key."""
     with fresh_database(server, template) as conninfo:
-        shut = {"DAYBOOK_AUTH": "keys", "DAYBOOK_DATA_DIR": str(tmp_path)}
-        house = House(conninfo, tmp_path / "guest.key", cooking_seconds=2, **shut)
-        try:
-            yield house
-        finally:
-            house.end()
+        variables = {
+            "DAYBOOK_AUTH": "keys",
+            "DAYBOOK_DATA_DIR": str(tmp_path),
+            "DAYBOOK_GUEST_KEY_FILE": write_guest_key(tmp_path / "guest.key"),
+        }
+        with ServiceProcess(conninfo, delay_seconds=2, **variables) as service:
+            yield service
 
 
 @pytest.fixture
-def visit(chromium: Browser, house: House) -> Iterator[Visit]:
-    with visiting(chromium, house.url) as one:
+def visit(chromium: Browser, service: ServiceProcess) -> Iterator[Visit]:
+    with visiting(chromium, service.url) as one:
         # Chromium itself writes down that there was no good key.
         one.expected_status = 401
         yield one

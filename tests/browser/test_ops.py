@@ -1,6 +1,7 @@
 """The operations page: views, search and explanations."""
 
 import re
+import signal
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.ops_data import be_read, bury, busy_day, claim, complete, enqueue
 from tests.browser.test_guests import add_guest
 from tests.browser.visit import Visit
-from tests.support.running.browser_service import House
+from tests.support.running.service_process import ServiceProcess
 
 
 def card(page: Page, queue: str) -> Any:
@@ -21,11 +22,13 @@ def look_up(page: Page, wanted: str) -> None:
     page.get_by_role("button", name="Explain").click()
 
 
-def test_queues_show_depth_rates_and_the_age_of_the_oldest(visit: Visit, house: House) -> None:
+def test_queues_show_depth_rates_and_the_age_of_the_oldest(
+    visit: Visit, service: ServiceProcess
+) -> None:
     # S1-30
-    enqueue(house, 20)
-    complete(house, claim(house, 5))
-    bury(house, 2, queue="invoices")
+    enqueue(service, 20)
+    complete(service, claim(service, 5))
+    bury(service, 2, queue="invoices")
 
     page = visit.open("/ops")
     be_read(page)
@@ -39,13 +42,13 @@ def test_queues_show_depth_rates_and_the_age_of_the_oldest(visit: Visit, house: 
     heights = mails.locator("polyline.completed").get_attribute("points").split()
     assert len({point.split(",")[1] for point in heights}) > 1
 
-    enqueue(house, 5)
+    enqueue(service, 5)
     expect(mails.locator('[data-figure="pending"]')).to_have_text("20")
 
 
-def test_jobs_blocked_in_their_lane_are_counted(visit: Visit, house: House) -> None:
-    enqueue(house, 4, partition="guest-17")
-    enqueue(house, 1, queue="invoices")
+def test_jobs_blocked_in_their_lane_are_counted(visit: Visit, service: ServiceProcess) -> None:
+    enqueue(service, 4, partition="guest-17")
+    enqueue(service, 1, queue="invoices")
     page = visit.open("/ops")
     mails = card(page, "email")
     expect(mails.locator('[data-figure="pending"]')).to_have_text("1")
@@ -54,22 +57,24 @@ def test_jobs_blocked_in_their_lane_are_counted(visit: Visit, house: House) -> N
     expect(card(page, "invoices").get_by_text("blocked in lane")).to_be_hidden()
 
 
-def test_a_queue_is_paused_and_resumed(visit: Visit, house: House) -> None:
-    enqueue(house)
+def test_a_queue_is_paused_and_resumed(visit: Visit, service: ServiceProcess) -> None:
+    enqueue(service)
     page = visit.open("/ops")
 
     page.get_by_role("button", name="Pause email").click()
     expect(page.get_by_role("button", name="Resume email")).to_be_visible()
-    assert house.get("/api/queues/email")["queue"]["paused"] is True
+    assert service.get("/api/queues/email")["queue"]["paused"] is True
 
     page.get_by_role("button", name="Resume email").click()
     expect(page.get_by_role("button", name="Pause email")).to_be_visible()
-    assert house.get("/api/queues/email")["queue"]["paused"] is False
+    assert service.get("/api/queues/email")["queue"]["paused"] is False
 
 
-def test_jobs_are_filtered_and_the_address_keeps_the_filter(visit: Visit, house: House) -> None:
-    enqueue(house, 3)
-    enqueue(house, 2, queue="invoices", type="issue", subject="guest-17")
+def test_jobs_are_filtered_and_the_address_keeps_the_filter(
+    visit: Visit, service: ServiceProcess
+) -> None:
+    enqueue(service, 3)
+    enqueue(service, 2, queue="invoices", type="issue", subject="guest-17")
     page = visit.open("/ops#jobs")
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(5)
@@ -88,10 +93,10 @@ def test_jobs_are_filtered_and_the_address_keeps_the_filter(visit: Visit, house:
 
 
 def test_a_dead_letter_shows_its_error_payload_and_history_as_text(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:
     nasty = "<img src=x onerror=alert(1)> exploded"
-    (dead,) = bury(house, 1, nasty, payload={"note": "<script>alert(2)</script>"})
+    (dead,) = bury(service, 1, nasty, payload={"note": "<script>alert(2)</script>"})
     page = visit.open("/ops#dead")
 
     expect(page.locator(".letter .error")).to_have_text(nasty)
@@ -108,12 +113,12 @@ def test_a_dead_letter_shows_its_error_payload_and_history_as_text(
     expect(page.get_by_text("No dead jobs.")).to_be_visible()
 
 
-@pytest.mark.parametrize("house", [60], indirect=True)
-def test_workers_and_leases_are_listed(visit: Visit, house: House) -> None:
-    enqueue(house, 3, leaseSeconds=600)
-    claim(house, 2, worker="mailer-1")
-    house.order()
-    house.bot(autoClaim=True)
+@pytest.mark.parametrize("service", [60], indirect=True)
+def test_workers_and_leases_are_listed(visit: Visit, service: ServiceProcess) -> None:
+    enqueue(service, 3, leaseSeconds=600)
+    claim(service, 2, worker="mailer-1")
+    service.order()
+    service.bot(autoClaim=True)
 
     page = visit.open("/ops#workers")
 
@@ -122,13 +127,13 @@ def test_workers_and_leases_are_listed(visit: Visit, house: House) -> None:
     expect(page.get_by_role("row", name=re.compile("email · send .* mailer-1"))).to_have_count(2)
 
 
-@pytest.mark.parametrize("house", [60], indirect=True)
-def test_anything_is_explained_and_has_its_timeline(visit: Visit, house: House) -> None:
-    order, second = house.order(), house.order()
-    bot = house.bot(autoClaim=True)
-    (job,) = enqueue(house)
-    house.ask("POST", "/api/restaurants", {"slug": "corner", "name": "The Corner"})
-    ticket = add_guest(house, "Ada Lovelace", 1)
+@pytest.mark.parametrize("service", [60], indirect=True)
+def test_anything_is_explained_and_has_its_timeline(visit: Visit, service: ServiceProcess) -> None:
+    order, second = service.order(), service.order()
+    bot = service.bot(autoClaim=True)
+    (job,) = enqueue(service)
+    service.ask("POST", "/api/restaurants", {"slug": "corner", "name": "The Corner"})
+    ticket = add_guest(service, "Ada Lovelace", 1)
     page = visit.open("/ops")
 
     for thing, kind, why, steps in (
@@ -171,16 +176,18 @@ def test_every_view_has_an_empty_state(visit: Visit) -> None:
         expect(page.locator("daybook-freshness")).to_contain_text("Position 0 · lag")
 
 
-def test_the_page_shows_a_disconnection_and_reconnects(visit: Visit, house: House) -> None:
+def test_the_page_shows_a_disconnection_and_reconnects(
+    visit: Visit, service: ServiceProcess
+) -> None:
     visit.is_server_away_expected = True
-    busy_day(house)
+    busy_day(service)
     page = visit.open("/ops")
     be_read(page)
 
-    house.stop()
+    service.signal_and_wait(signal.SIGTERM)
     expect(page.get_by_text("Disconnected: showing the last known data.")).to_be_visible()
     expect(card(page, "email")).to_be_visible()
 
-    house.start_again()
+    service.restart()
     expect(page.locator(".banner")).to_be_hidden(timeout=30_000)
     be_read(page)

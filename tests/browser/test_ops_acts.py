@@ -1,6 +1,7 @@
 """Actions of the operations page: bulk, time travel, rebuilds, keyboard."""
 
 import re
+import signal
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,8 +11,8 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.browser.ops_data import be_read, bury, enqueue, statuses, travel
 from tests.browser.visit import Visit
-from tests.support.running.browser_service import House
 from tests.support.running.processes import eventually
+from tests.support.running.service_process import ServiceProcess
 
 LONG_MS = 60_000
 
@@ -24,28 +25,30 @@ def press(page: Page, name: str | re.Pattern[str]) -> None:
     page.get_by_role("button", name=name).click()
 
 
-def test_a_bulk_retry_shows_the_count_and_retries_no_more(visit: Visit, house: House) -> None:
-    dead, other = bury(house, 7), bury(house, 2, queue="invoices")
+def test_a_bulk_retry_shows_the_count_and_retries_no_more(
+    visit: Visit, service: ServiceProcess
+) -> None:
+    dead, other = bury(service, 7), bury(service, 2, queue="invoices")
     page = visit.open("/ops#jobs/status=DEAD&queue=email")
     expect(page.locator("tbody tr")).to_have_count(7)
 
     press(page, "Retry all")
     counted(page, "7 jobs match. Nothing has been changed yet.")
-    assert statuses(house, dead) == {"DEAD"}
+    assert statuses(service, dead) == {"DEAD"}
 
     press(page, "Retry 7 jobs")
     counted(page, "7 jobs retried.")
-    assert statuses(house, dead) == {"PENDING"}
-    assert statuses(house, other) == {"DEAD"}
+    assert statuses(service, dead) == {"PENDING"}
+    assert statuses(service, other) == {"DEAD"}
     press(page, "Close")
     expect(page.get_by_text("No matching jobs.")).to_be_visible()
 
 
 def test_a_bulk_cancel_goes_through_all_pages_and_takes_no_other(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:
-    many = enqueue(house, 230, type="newsletter")
-    kept = enqueue(house, 3)
+    many = enqueue(service, 230, type="newsletter")
+    kept = enqueue(service, 3)
     page = visit.open("/ops#jobs/status=PENDING&type=newsletter")
 
     press(page, "Cancel all")
@@ -53,9 +56,9 @@ def test_a_bulk_cancel_goes_through_all_pages_and_takes_no_other(
     press(page, "Cancel 230 jobs")
 
     counted(page, "230 jobs cancelled.")
-    assert len(house.events("job.cancelled")) == 230
-    assert statuses(house, many[::50]) == {"CANCELLED"}
-    assert statuses(house, kept) == {"PENDING"}
+    assert len(service.events("job.cancelled")) == 230
+    assert statuses(service, many[::50]) == {"CANCELLED"}
+    assert statuses(service, kept) == {"PENDING"}
 
 
 def click(page: Page, name: str) -> None:
@@ -72,9 +75,9 @@ CLICKS = pytest.mark.parametrize("pressed", [click, click_without_leaving_the_fi
 
 @CLICKS
 def test_cancel_all_takes_the_filter_that_is_typed_without_enter(
-    visit: Visit, house: House, pressed: Callable[[Page, str], None]
+    visit: Visit, service: ServiceProcess, pressed: Callable[[Page, str], None]
 ) -> None:
-    mails, invoices = enqueue(house, 3), enqueue(house, 4, queue="invoices")
+    mails, invoices = enqueue(service, 3), enqueue(service, 4, queue="invoices")
     page = visit.open("/ops#jobs/status=PENDING")
     expect(page.locator("tbody tr")).to_have_count(7)
 
@@ -88,15 +91,15 @@ def test_cancel_all_takes_the_filter_that_is_typed_without_enter(
     press(page, "Close")
     expect(page.get_by_text("No matching jobs.")).to_be_visible()
     assert page.url.endswith("#jobs/status=PENDING&queue=email")
-    assert statuses(house, mails) == {"CANCELLED"}
-    assert statuses(house, invoices) == {"PENDING"}
+    assert statuses(service, mails) == {"CANCELLED"}
+    assert statuses(service, invoices) == {"PENDING"}
 
 
 @CLICKS
 def test_redrive_all_takes_the_filter_that_is_typed_without_enter(
-    visit: Visit, house: House, pressed: Callable[[Page, str], None]
+    visit: Visit, service: ServiceProcess, pressed: Callable[[Page, str], None]
 ) -> None:
-    late, wrong = bury(house, 2, "timeout after 30 s"), bury(house, 3, "no such address")
+    late, wrong = bury(service, 2, "timeout after 30 s"), bury(service, 3, "no such address")
     page = visit.open("/ops#dead")
     expect(page.locator(".letter")).to_have_count(5)
 
@@ -106,12 +109,14 @@ def test_redrive_all_takes_the_filter_that_is_typed_without_enter(
     counted(page, "2 jobs match.")
     press(page, "Redrive 2 jobs")
     counted(page, "2 jobs redriven.")
-    assert statuses(house, late) == {"PENDING"}
-    assert statuses(house, wrong) == {"DEAD"}
+    assert statuses(service, late) == {"PENDING"}
+    assert statuses(service, wrong) == {"DEAD"}
 
 
-def test_a_status_that_allows_no_bulk_action_opens_no_dialog(visit: Visit, house: House) -> None:
-    bury(house, 2)
+def test_a_status_that_allows_no_bulk_action_opens_no_dialog(
+    visit: Visit, service: ServiceProcess
+) -> None:
+    bury(service, 2)
     page = visit.open("/ops#jobs/status=DEAD")
     expect(page.locator("tbody tr")).to_have_count(2)
 
@@ -131,40 +136,40 @@ def test_a_status_that_allows_no_bulk_action_opens_no_dialog(visit: Visit, house
     [("#jobs/status=DEAD", "Retry", "retried"), ("#dead", "Redrive", "redriven")],
 )
 def test_a_bulk_action_is_refused_and_recounted_if_more_jobs_match(
-    visit: Visit, house: House, view: str, verb: str, done: str
+    visit: Visit, service: ServiceProcess, view: str, verb: str, done: str
 ) -> None:
     visit.expected_status = 409
-    seen = bury(house, 3)
+    seen = bury(service, 3)
     page = visit.open(f"/ops{view}")
     press(page, f"{verb} all")
     counted(page, "3 jobs match.")
 
-    unseen = bury(house, 2)
+    unseen = bury(service, 2)
     press(page, f"{verb} 3 jobs")
 
     counted(page, "5 jobs match now, not 3. Nothing has been changed yet.")
-    assert statuses(house, seen + unseen) == {"DEAD"}
+    assert statuses(service, seen + unseen) == {"DEAD"}
     press(page, f"{verb} 5 jobs")
     counted(page, f"5 jobs {done}.")
-    assert statuses(house, seen + unseen) == {"PENDING"}
+    assert statuses(service, seen + unseen) == {"PENDING"}
 
 
-def test_a_job_that_is_no_longer_dead_is_skipped(visit: Visit, house: House) -> None:
-    first, second = bury(house, 2)
+def test_a_job_that_is_no_longer_dead_is_skipped(visit: Visit, service: ServiceProcess) -> None:
+    first, second = bury(service, 2)
     page = visit.open("/ops#jobs/status=DEAD")
     press(page, "Retry all")
     counted(page, "2 jobs match.")
 
-    house.ask("POST", f"/api/jobs/{first['id']}/cancel")
+    service.ask("POST", f"/api/jobs/{first['id']}/cancel")
     press(page, "Retry 2 jobs")
 
     counted(page, "1 job retried.")
-    assert statuses(house, [first]) == {"CANCELLED"}
-    assert statuses(house, [second]) == {"PENDING"}
+    assert statuses(service, [first]) == {"CANCELLED"}
+    assert statuses(service, [second]) == {"PENDING"}
 
 
-def test_a_redrive_takes_only_jobs_with_the_error(visit: Visit, house: House) -> None:
-    late, wrong = bury(house, 4, "timeout after 30 s"), bury(house, 3, "no such address")
+def test_a_redrive_takes_only_jobs_with_the_error(visit: Visit, service: ServiceProcess) -> None:
+    late, wrong = bury(service, 4, "timeout after 30 s"), bury(service, 3, "no such address")
     page = visit.open("/ops#dead")
     page.get_by_label("Error contains").fill("timeout")
     page.get_by_label("Error contains").press("Enter")
@@ -175,16 +180,18 @@ def test_a_redrive_takes_only_jobs_with_the_error(visit: Visit, house: House) ->
     press(page, "Redrive 4 jobs")
 
     counted(page, "4 jobs redriven.")
-    assert statuses(house, late) == {"PENDING"}
-    assert statuses(house, wrong) == {"DEAD"}
+    assert statuses(service, late) == {"PENDING"}
+    assert statuses(service, wrong) == {"DEAD"}
 
 
-def test_a_reason_is_requested_where_the_api_takes_one(visit: Visit, house: House) -> None:
-    bury(house, 1)
+def test_a_reason_is_requested_where_the_api_takes_one(
+    visit: Visit, service: ServiceProcess
+) -> None:
+    bury(service, 1)
     page = visit.open("/ops#dead")
     press(page, "Redrive all")
     counted(page, "1 job matches.")
-    takes_already = "reason" in schema_of(house.get("/openapi.json"))["properties"]
+    takes_already = "reason" in schema_of(service.get("/openapi.json"))["properties"]
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_label("Reason")).to_be_visible(visible=takes_already)
 
@@ -219,9 +226,9 @@ def without_reason(route: Route, sent: list[Any]) -> None:
     route.continue_(post_data=body)
 
 
-def test_a_filter_may_contain_any_character(visit: Visit, house: House) -> None:
-    bury(house, 2, "50% of a&b = c+d / #7")
-    bury(house, 1, "other")
+def test_a_filter_may_contain_any_character(visit: Visit, service: ServiceProcess) -> None:
+    bury(service, 2, "50% of a&b = c+d / #7")
+    bury(service, 1, "other")
     page = visit.open("/ops#dead")
     expect(page.locator(".letter")).to_have_count(3)
     page.get_by_label("Error contains").fill("50% of a&b = c+d / #7")
@@ -232,21 +239,23 @@ def test_a_filter_may_contain_any_character(visit: Visit, house: House) -> None:
     expect(page.get_by_label("Error contains")).to_have_value("50% of a&b = c+d / #7")
 
 
-def test_an_interrupted_bulk_action_reports_its_progress(visit: Visit, house: House) -> None:
+def test_an_interrupted_bulk_action_reports_its_progress(
+    visit: Visit, service: ServiceProcess
+) -> None:
     visit.is_server_away_expected = True
-    bury(house, 3)
+    bury(service, 3)
     page = visit.open("/ops#jobs/status=DEAD")
     press(page, "Retry all")
     counted(page, "3 jobs match.")
 
-    house.stop()
+    service.signal_and_wait(signal.SIGTERM)
     press(page, "Retry 3 jobs")
 
     expect(page.get_by_role("dialog")).to_contain_text(
         "0 jobs retried. Daybook is unreachable", timeout=LONG_MS
     )
     press(page, "Close")
-    house.start_again()
+    service.restart()
     press(page, "Retry all")
     counted(page, "3 jobs match.")
 
@@ -258,8 +267,8 @@ def then(page: Page) -> dict[str, list[str]]:
     }
 
 
-def told(house: House, position: int) -> dict[str, list[str]]:
-    orders = house.get(f"/api/orders?asOf={position}&limit=500")["orders"]
+def state_at(service: ServiceProcess, position: int) -> dict[str, list[str]]:
+    orders = service.get(f"/api/orders?asOf={position}&limit=500")["orders"]
     return {
         status: [f"#{one['orderNumber']}" for one in orders if one["status"] == status]
         for status in ("PENDING", "PROCESSING", "COMPLETE", "DEAD")
@@ -274,33 +283,35 @@ def be_at(page: Page, position: int) -> None:
     expect(page.locator("ops-past")).to_have_attribute("data-position", str(position))
 
 
-@pytest.mark.parametrize("house", [1], indirect=True)
-def test_time_travel_matches_the_api_at_every_position(visit: Visit, house: House) -> None:
-    house.orders(3)
-    house.order("VIP")
-    house.bot(autoClaim=True)
-    assert house.has_completed(4)
-    head = house.position
+@pytest.mark.parametrize("service", [1], indirect=True)
+def test_time_travel_matches_the_api_at_every_position(
+    visit: Visit, service: ServiceProcess
+) -> None:
+    service.orders(3)
+    service.order("VIP")
+    service.bot(autoClaim=True)
+    assert service.has_completed(4)
+    head = service.position
     page = visit.open("/ops#past")
     be_at(page, head)
-    assert then(page) == told(house, head)
+    assert then(page) == state_at(service, head)
 
     for position in [0, *range(1, head, max(1, head // 8)), head]:
         travel(page, position)
         # A column may be drawn a moment after the position.
-        assert eventually(partial(shows, page, told(house, position))), position
-        bots = house.get(f"/api/bots?asOf={position}")["bots"]
+        assert eventually(partial(shows, page, state_at(service, position))), position
+        bots = service.get(f"/api/bots?asOf={position}")["bots"]
         expect(page.locator(".bot")).to_have_count(len(bots))
 
 
-@pytest.mark.parametrize("house", [1], indirect=True)
+@pytest.mark.parametrize("service", [1], indirect=True)
 def test_play_goes_from_the_first_event_to_the_last_and_stops_there(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:
-    house.orders(2)
-    house.bot(autoClaim=True)
-    assert house.has_completed(2)
-    head = house.position
+    service.orders(2)
+    service.bot(autoClaim=True)
+    assert service.has_completed(2)
+    head = service.position
     page = visit.open("/ops#past")
     be_at(page, head)
     page.get_by_label("Speed").select_option("20")
@@ -310,14 +321,14 @@ def test_play_goes_from_the_first_event_to_the_last_and_stops_there(
     be_at(page, 0)
     expect(page.get_by_role("button", name="Play")).to_be_visible(timeout=LONG_MS)
     be_at(page, head)
-    assert then(page) == told(house, head)
+    assert then(page) == state_at(service, head)
     press(page, "Back")
     be_at(page, head - 1)
-    assert then(page) == told(house, head - 1)
+    assert then(page) == state_at(service, head - 1)
 
 
-def test_a_rebuild_shows_progress_and_result(visit: Visit, house: House) -> None:
-    house.orders(5)
+def test_a_rebuild_shows_progress_and_result(visit: Visit, service: ServiceProcess) -> None:
+    service.orders(5)
     page = visit.open("/ops#maintenance")
     page.get_by_label("orders", exact=True).check()
     page.get_by_label("bots", exact=True).check()
@@ -332,17 +343,17 @@ def test_a_rebuild_shows_progress_and_result(visit: Visit, house: House) -> None
     expect(page.locator("tbody tr")).to_have_count(2)
 
 
-def test_a_rebuild_can_be_stopped(visit: Visit, house: House) -> None:
+def test_a_rebuild_can_be_stopped(visit: Visit, service: ServiceProcess) -> None:
     page = visit.open("/ops#maintenance")
     press(page, "Verify")
     press(page, "Stop")
     expect(page.locator("p.message")).to_contain_text("tables unchanged")
     expect(page.get_by_role("button", name="Verify")).to_be_enabled()
-    assert house.get("/api/rebuilds")["rebuild"]["state"] == "stopped"
+    assert service.get("/api/rebuilds")["rebuild"]["state"] == "stopped"
 
 
-def test_the_doctor_shows_findings_and_next_steps(visit: Visit, house: House) -> None:
-    bury(house, 2)
+def test_the_doctor_shows_findings_and_next_steps(visit: Visit, service: ServiceProcess) -> None:
+    bury(service, 2)
     page = visit.open("/ops#maintenance")
     press(page, "Run checks")
 
@@ -353,8 +364,10 @@ def test_the_doctor_shows_findings_and_next_steps(visit: Visit, house: House) ->
     assert page.locator(".finding.bad").count() == 0
 
 
-def test_everything_is_reached_with_the_keyboard_alone(visit: Visit, house: House) -> None:
-    dead = bury(house, 2)
+def test_everything_is_reached_with_the_keyboard_alone(
+    visit: Visit, service: ServiceProcess
+) -> None:
+    dead = bury(service, 2)
     page = visit.open("/ops")
     be_read(page)
 
@@ -383,11 +396,11 @@ def test_everything_is_reached_with_the_keyboard_alone(visit: Visit, house: Hous
     expect(page.get_by_role("button", name="Retry 2 jobs")).to_be_focused()
     page.keyboard.press("Enter")
     counted(page, "2 jobs retried.")
-    assert statuses(house, dead) == {"PENDING"}
+    assert statuses(service, dead) == {"PENDING"}
 
 
-def test_input_is_kept_while_the_list_refreshes(visit: Visit, house: House) -> None:
-    bury(house, 1, subject="booking-7")
+def test_input_is_kept_while_the_list_refreshes(visit: Visit, service: ServiceProcess) -> None:
+    bury(service, 1, subject="booking-7")
     page = visit.open("/ops#jobs")
     be_read(page)
     page.get_by_label("Subject").focus()
@@ -403,15 +416,15 @@ def test_input_is_kept_while_the_list_refreshes(visit: Visit, house: House) -> N
     expect(page.locator("tbody tr")).to_have_count(0)
 
 
-def test_the_slider_of_time_moves_with_arrow_keys(visit: Visit, house: House) -> None:
-    house.orders(3)
-    head = house.position
+def test_the_slider_of_time_moves_with_arrow_keys(visit: Visit, service: ServiceProcess) -> None:
+    service.orders(3)
+    head = service.position
     page = visit.open("/ops#past")
     be_at(page, head)
     page.get_by_role("slider").focus()
     page.keyboard.press("ArrowLeft")
     be_at(page, head - 1)
-    assert then(page) == told(house, head - 1)
+    assert then(page) == state_at(service, head - 1)
     page.keyboard.press("Home")
     be_at(page, 0)
 
@@ -424,18 +437,20 @@ def tab_to(page: Page, name: str) -> None:
     raise AssertionError(f"{name} cannot be reached with Tab")
 
 
-def fail(house: House, bot: Any, error: str) -> None:
-    house.order()
-    order = house.ask("POST", f"/api/bots/{bot['id']}/claim")["order"]
+def fail(service: ServiceProcess, bot: Any, error: str) -> None:
+    service.order()
+    order = service.ask("POST", f"/api/bots/{bot['id']}/claim")["order"]
     failure = {"claimId": order["claimId"], "error": error, "retryable": False}
-    house.ask("POST", f"/api/orders/{order['id']}/fail", failure)
+    service.ask("POST", f"/api/orders/{order['id']}/fail", failure)
 
 
 # SX-01
-def test_a_disabled_bot_is_listed_and_restored_with_a_reason(visit: Visit, house: House) -> None:
-    bot = house.bot(failuresMax=2, completion="ack")
+def test_a_disabled_bot_is_listed_and_restored_with_a_reason(
+    visit: Visit, service: ServiceProcess
+) -> None:
+    bot = service.bot(failuresMax=2, completion="ack")
     for error in ("burnt", "the fryer is off"):
-        fail(house, bot, error)
+        fail(service, bot, error)
     page = visit.open("/ops#dead")
     card = page.locator(".letter", has_text="the fryer is off")
     expect(card).to_contain_text("after 2 failures in a row")
@@ -449,16 +464,16 @@ def test_a_disabled_bot_is_listed_and_restored_with_a_reason(visit: Visit, house
     dialog.get_by_role("button", name="Restore").click()
 
     expect(page.get_by_text("No bots out of service.")).to_be_visible()
-    (restored,) = house.events("bot.restored")
+    (restored,) = service.events("bot.restored")
     assert restored["data"]["because"] == "The fryer is repaired."
-    assert house.get(f"/api/bots/{bot['id']}")["bot"]["status"] == "IDLE"
+    assert service.get(f"/api/bots/{bot['id']}")["bot"]["status"] == "IDLE"
 
 
 def test_a_bot_out_of_service_is_explained_and_restored_where_it_is_looked_at(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:
-    bot = house.bot(failuresMax=1, completion="ack")
-    fail(house, bot, "the fryer is off")
+    bot = service.bot(failuresMax=1, completion="ack")
+    fail(service, bot, "the fryer is off")
     page = visit.open(f"/ops#item/{bot['id']}")
     expect(page.get_by_text("It is out of service: 1 claim has failed")).to_be_visible()
 

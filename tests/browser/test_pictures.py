@@ -16,7 +16,7 @@ from tests.browser.ops_data import be_read, break_bot, busy_day, enqueue, travel
 from tests.browser.pages import be_live, column
 from tests.browser.test_guests import add_guest
 from tests.browser.visit import IMAGES, Visit
-from tests.support.running.browser_service import House
+from tests.support.running.service_process import ServiceProcess
 
 DESKTOP = {"viewport": {"width": 1280, "height": 800}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "is_mobile": True}
@@ -39,21 +39,21 @@ def picture(tmp_path: Path) -> Callable[[Page, str], None]:
     return take
 
 
-@pytest.mark.parametrize("house", [30], indirect=True)
+@pytest.mark.parametrize("service", [30], indirect=True)
 def test_a_picture_of_the_board(
-    visits: Callable[..., Visit], house: House, picture: Callable[[Page, str], None]
+    visits: Callable[..., Visit], service: ServiceProcess, picture: Callable[[Page, str], None]
 ) -> None:
-    house.orders(9)
-    bots = [house.bot(completion="ack")["id"] for _ in range(3)]
-    for order in house.ask("POST", "/api/bots/claim", {"botIds": bots})["claims"]:
+    service.orders(9)
+    bots = [service.bot(completion="ack")["id"] for _ in range(3)]
+    for order in service.ask("POST", "/api/bots/claim", {"botIds": bots})["claims"]:
         done = {"status": "COMPLETE", "claimId": order["order"]["claimId"]}
-        house.ask("PATCH", f"/api/orders/{order['order']['id']}", done)
+        service.ask("PATCH", f"/api/orders/{order['order']['id']}", done)
     for bot in bots:
-        house.ask("DELETE", f"/api/bots/{bot}")
-    house.orders(3, "VIP")
+        service.ask("DELETE", f"/api/bots/{bot}")
+    service.orders(3, "VIP")
     for _ in range(3):
-        house.bot(autoClaim=True)
-    house.orders(2, "VIP")
+        service.bot(autoClaim=True)
+    service.orders(2, "VIP")
     looks: dict[str, dict[str, Any]] = {
         "board-light": DESKTOP,
         "board-dark": DESKTOP | DARK,
@@ -75,13 +75,13 @@ def test_a_picture_of_an_empty_board(
     picture(board, "board-empty")
 
 
-@pytest.mark.parametrize("house", [30], indirect=True)
+@pytest.mark.parametrize("service", [30], indirect=True)
 def test_a_picture_of_a_board_in_trouble(
-    visits: Callable[..., Visit], house: House, picture: Callable[[Page, str], None]
+    visits: Callable[..., Visit], service: ServiceProcess, picture: Callable[[Page, str], None]
 ) -> None:
-    break_bot(house)
-    house.bot(autoClaim=True)
-    house.orders(4)
+    break_bot(service)
+    service.bot(autoClaim=True)
+    service.orders(4)
     looks: dict[str, dict[str, Any]] = {
         "board-offline": DESKTOP,
         "board-offline-phone": PHONE | DARK,
@@ -100,13 +100,13 @@ def test_a_picture_of_a_board_in_trouble(
 
 
 def test_a_picture_of_every_page_for_guests(
-    visits: Callable[..., Visit], house: House, picture: Callable[[Page, str], None]
+    visits: Callable[..., Visit], service: ServiceProcess, picture: Callable[[Page, str], None]
 ) -> None:
-    house.ask("POST", "/api/restaurants", {"slug": "corner", "name": "The Corner"})
+    service.ask("POST", "/api/restaurants", {"slug": "corner", "name": "The Corner"})
     for number, name in enumerate(GUESTS):
-        add_guest(house, name, number)
+        add_guest(service, name, number)
     for desk in ("Desk 1", "Desk 2"):
-        house.ask("POST", "/api/restaurants/corner/call-next", {"desk": desk})
+        service.ask("POST", "/api/restaurants/corner/call-next", {"desk": desk})
     form = visits(**PHONE).open("/r/corner")
     expect(form.get_by_text("4 parties waiting")).to_be_visible()
     picture(form, "join-form")
@@ -126,13 +126,13 @@ def test_a_picture_of_every_page_for_guests(
         picture(page, name)
 
 
-@pytest.mark.parametrize("house", [4], indirect=True)
+@pytest.mark.parametrize("service", [4], indirect=True)
 def test_a_picture_of_every_view_of_the_back_office(
-    visits: Callable[..., Visit], house: House, picture: Callable[[Page, str], None]
+    visits: Callable[..., Visit], service: ServiceProcess, picture: Callable[[Page, str], None]
 ) -> None:
-    busy_day(house)
-    break_bot(house)
-    (dead, *_) = house.get("/api/dlq")["jobs"]
+    busy_day(service)
+    break_bot(service)
+    (dead, *_) = service.get("/api/dlq")["jobs"]
     views = {
         "queues": "#queues",
         "jobs": "#jobs/status=PENDING",
@@ -158,11 +158,11 @@ def test_a_picture_of_every_view_of_the_back_office(
                 expect(page.get_by_text("Checked at")).to_be_visible(timeout=60_000)
                 expect(page.locator(".message")).to_contain_text("Verified", timeout=60_000)
             if name == "past":
-                third = house.events("order.claimed")[2]["position"]
+                third = service.events("order.claimed")[2]["position"]
                 travel(page, third)
                 expect(page.locator(".bot .what").first).to_contain_text("cooking")
             if name == "queues":
-                enqueue(house, 5)
+                enqueue(service, 5)
                 page.wait_for_timeout(4500)
             picture(page, f"ops-{name}-{look}")
             if name == "jobs":

@@ -9,7 +9,7 @@ from playwright.sync_api import CDPSession, Page, expect
 from tests.browser.ops_data import busy_day
 from tests.browser.pages import be_live, column
 from tests.browser.visit import Visit
-from tests.support.running.browser_service import House
+from tests.support.running.service_process import ServiceProcess
 
 FIRST_LOAD_BYTES_MAX = 150_000
 FIRST_LOAD_MS_MAX = 500
@@ -41,9 +41,9 @@ WATCH_TASKS = """() => {
 @pytest.mark.parametrize(("path", "wanted"), [("/", ".order"), ("/ops", ".queue")])
 @pytest.mark.alone
 def test_a_first_load_is_small_and_quick(
-    visits: Callable[..., Visit], house: House, path: str, wanted: str
+    visits: Callable[..., Visit], service: ServiceProcess, path: str, wanted: str
 ) -> None:
-    busy_day(house)
+    busy_day(service)
     page = first_load(visits(), path, wanted)
     page.wait_for_timeout(SETTLE_MS)
     sent, times = page.evaluate(SENT), [page.evaluate("shownAt")]
@@ -69,26 +69,28 @@ def first_load(visit: Visit, path: str, wanted: str) -> Page:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("house", [1], indirect=True)
+@pytest.mark.parametrize("service", [1], indirect=True)
 @pytest.mark.alone
-def test_two_thousand_orders_stay_smooth_while_updates_come_in(visit: Visit, house: House) -> None:
-    house.orders(1000)
-    house.orders(1000)
+def test_two_thousand_orders_stay_smooth_while_updates_come_in(
+    visit: Visit, service: ServiceProcess
+) -> None:
+    service.orders(1000)
+    service.orders(1000)
     board = visit.open()
     expect(board.locator("order-column[status=PENDING] h2 .number")).to_have_text("2,000")
     be_live(board)
     for _ in range(3):
-        house.bot(autoClaim=True)
+        service.bot(autoClaim=True)
     board.wait_for_timeout(3000)
     session = visit.context.new_cdp_session(board)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
     board.evaluate(WATCH_TASKS)
-    before, updates = worked_ms(session), house.position
+    before, updates = worked_ms(session), service.position
     for _ in range(UPDATES):
-        house.order("VIP")
+        service.order("VIP")
         board.wait_for_timeout(200)
-    worked, updates = worked_ms(session) - before, house.position - updates
+    worked, updates = worked_ms(session) - before, service.position - updates
 
     tasks = [task for task in board.evaluate("tasks") if task > TASK_MS_MAX]
     each, load = worked / updates, os.getloadavg()[0]
@@ -105,8 +107,8 @@ def worked_ms(session: CDPSession) -> float:
     return float(seconds) * 1000
 
 
-def test_a_long_column_can_be_scrolled_to_its_end(visit: Visit, house: House) -> None:
-    house.orders(450)
+def test_a_long_column_can_be_scrolled_to_its_end(visit: Visit, service: ServiceProcess) -> None:
+    service.orders(450)
     board = visit.open()
     expect(column(board, "PENDING")).to_have_count(100)
 

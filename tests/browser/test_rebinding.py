@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.browser.browser import running_chromium
-from tests.support.running.browser_service import House
+from tests.support.running.service_process import ServiceProcess
 
 NAME = "evil.example"
 ASK = """([method, path]) => fetch(path, {method}).then(async answer => [
@@ -27,14 +27,16 @@ def page_of(chromium: Browser, url: str) -> Page:
     return page
 
 
-def test_a_rebound_page_reads_and_clears_nothing(chromium: Browser, house: House) -> None:
-    house.order()
-    port = urlsplit(house.url).port
+def test_a_rebound_page_reads_and_clears_nothing(
+    chromium: Browser, service: ServiceProcess
+) -> None:
+    service.order()
+    port = urlsplit(service.url).port
     rebound = page_of(chromium, f"http://{NAME}:{port}/")
     assert rebound.evaluate("location.hostname") == NAME
     assert "DAYBOOK_PUBLIC_HOSTS" in rebound.inner_text("body")
     for method, path in (("GET", "/api/orders"), ("DELETE", "/api/orders/clear")):
         assert rebound.evaluate(ASK, [method, path]) == [421, "unknown_host"]
-    assert len(house.get("/api/orders")["orders"]) == 1
+    assert len(service.get("/api/orders")["orders"]) == 1
     own = page_of(chromium, f"http://localhost:{port}/")
     assert own.evaluate(ASK, ["GET", "/api/orders"]) == [200, None]

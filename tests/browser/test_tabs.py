@@ -10,13 +10,13 @@ from playwright.sync_api import Error, Page, expect
 
 from tests.browser.pages import be_live, column, is_leader, shown
 from tests.browser.visit import Visit
-from tests.support.running.browser_service import House
 from tests.support.running.processes import eventually
+from tests.support.running.service_process import ServiceProcess
 
 TAKEOVER_SECONDS_MAX = 5.0
 HEAR = """() => {
-  window.told = [];
-  new BroadcastChannel("feedme-bot-sync").onmessage = (event) => told.push(event.data);
+  window.messages = [];
+  new BroadcastChannel("feedme-bot-sync").onmessage = (event) => messages.push(event.data);
 }"""
 # As if each tab had storage of its own: none of them learns of another's lease.
 KEEP_APART = """
@@ -52,8 +52,8 @@ def lease(tab: Page) -> Any:
     return tab.evaluate("JSON.parse(localStorage.getItem('feedme-leader-lease'))")
 
 
-def claims_by_order(house: House) -> Counter[str]:
-    return Counter(event["aggregate"] for event in house.events("order.claimed"))
+def claims_by_order(service: ServiceProcess) -> Counter[str]:
+    return Counter(event["aggregate"] for event in service.events("order.claimed"))
 
 
 def test_one_tab_leads_and_its_lease_lasts_four_seconds_and_is_renewed_every_two(
@@ -74,13 +74,13 @@ def test_one_tab_leads_and_its_lease_lasts_four_seconds_and_is_renewed_every_two
 
 
 def test_only_the_leader_holds_the_stream_and_the_others_show_the_same(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:
     tabs = open_tabs(visit, 3)
     streams = [url for url in visit.requests if "/api/stream" in url]
-    house.order()
-    house.order("VIP")
-    house.bot(autoClaim=True)
+    service.order()
+    service.order("VIP")
+    service.bot(autoClaim=True)
 
     for tab in tabs:
         expect(column(tab, "COMPLETE")).to_have_text(["#2", "#1"], timeout=20_000)
@@ -88,16 +88,20 @@ def test_only_the_leader_holds_the_stream_and_the_others_show_the_same(
     assert eventually(lambda: all(shown(tab) == shown(tabs[0]) for tab in tabs))
 
 
-def test_the_leader_broadcasts_its_lease_bots_and_completions(visit: Visit, house: House) -> None:
+def test_the_leader_broadcasts_its_lease_bots_and_completions(
+    visit: Visit, service: ServiceProcess
+) -> None:
     # S0-36, S0-54, S0-56
     _, (follower,) = split(open_tabs(visit, 2))
     follower.evaluate(HEAR)
-    order, bot = house.order(), house.bot(autoClaim=True)
+    order, bot = service.order(), service.bot(autoClaim=True)
     expect(column(follower, "COMPLETE")).to_have_text(["#1"])
-    assert eventually(lambda: "leader" in {one["type"] for one in follower.evaluate("told")})
+    assert eventually(lambda: "leader" in {one["type"] for one in follower.evaluate("messages")})
 
-    told = follower.evaluate("told")
-    by_type = {kind: [one for one in told if one["type"] == kind] for kind in map(kind_of, told)}
+    messages = follower.evaluate("messages")
+    by_type = {
+        kind: [one for one in messages if one["type"] == kind] for kind in map(kind_of, messages)
+    }
     assert set(by_type["leader"][0]) == {"type", "leaderId", "expiresAt"}
     assert by_type["completion"] == [
         {"type": "completion", "botId": bot["id"], "orderId": order["id"]}
@@ -111,14 +115,14 @@ def kind_of(message: Any) -> str:
     return str(message["type"])
 
 
-@pytest.mark.parametrize("house", [10], indirect=True)
+@pytest.mark.parametrize("service", [10], indirect=True)
 def test_a_countdown_belongs_to_its_tab_and_the_status_of_a_bot_to_the_server(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:  # S0-51
     leader, (misled,) = split(open_tabs(visit, 2))
     tabs = (leader, misled)
-    house.order()
-    bot = house.bot(autoClaim=True)["id"]
+    service.order()
+    bot = service.bot(autoClaim=True)["id"]
     for tab in tabs:
         expect(tab.locator(".bot .what")).to_have_text("cooking #1")
 
@@ -130,25 +134,27 @@ def test_a_countdown_belongs_to_its_tab_and_the_status_of_a_bot_to_the_server(
     assert countdown(misled, bot)["remainingMs"] == 0
     assert countdown(leader, bot)["status"] == "PROCESSING"
     assert countdown(misled, bot)["status"] == "IDLE"
-    assert statuses(tabs, house) == {"PROCESSING"}
+    assert statuses(tabs, service) == {"PROCESSING"}
     assert "remainingMs" not in misled.evaluate("JSON.stringify([localStorage, sessionStorage])")
 
     expect(column(misled, "COMPLETE")).to_have_text(["#1"], timeout=20_000)
-    assert eventually(lambda: statuses(tabs, house) == {"IDLE"})
-    assert len(house.events("order.completed")) == 1
+    assert eventually(lambda: statuses(tabs, service) == {"IDLE"})
+    assert len(service.events("order.completed")) == 1
 
 
 def countdown(tab: Page, bot: str) -> Any:
     return tab.evaluate("(id) => daybook.bots.bots.get(id)", bot)
 
 
-def statuses(tabs: Sequence[Page], house: House) -> set[str]:
+def statuses(tabs: Sequence[Page], service: ServiceProcess) -> set[str]:
     """Of the only bot: as each tab knows it, and as it is."""
-    lists = [*(shown(tab)["bots"] for tab in tabs), house.get("/api/bots")["bots"]]
+    lists = [*(shown(tab)["bots"] for tab in tabs), service.get("/api/bots")["bots"]]
     return {bot["status"] for bots in lists for bot in bots}
 
 
-def test_when_the_leader_is_closed_another_takes_over(visit: Visit, house: House) -> None:  # S0-55
+def test_when_the_leader_is_closed_another_takes_over(
+    visit: Visit, service: ServiceProcess
+) -> None:  # S0-55
     leader, others = split(open_tabs(visit, 3))
 
     started = time.monotonic()
@@ -158,19 +164,19 @@ def test_when_the_leader_is_closed_another_takes_over(visit: Visit, house: House
     took = time.monotonic() - started
     print(f"takeover from a leader that was closed: {took:.1f} s")
     assert took < TAKEOVER_SECONDS_MAX
-    house.order()
+    service.order()
     for tab in others:
         expect(column(tab, "PENDING")).to_have_text(["#1"])
 
 
 def test_when_the_leader_is_killed_another_takes_over_and_no_order_is_claimed_twice(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:  # S0-55
     leader, others = split(open_tabs(visit, 3))
     # These do not help themselves: the leader claims for them.
     for _ in range(3):
-        house.bot()
-    house.orders(6)
+        service.bot()
+    service.orders(6)
     expect(column(others[0], "PROCESSING")).to_have_count(3)
 
     started = time.monotonic()
@@ -181,7 +187,7 @@ def test_when_the_leader_is_killed_another_takes_over_and_no_order_is_claimed_tw
     expect(column(others[0], "COMPLETE")).to_have_count(6, timeout=20_000)
     print(f"takeover from a leader that was killed: {took:.1f} s")
     assert took < TAKEOVER_SECONDS_MAX
-    assert set(claims_by_order(house).values()) == {1}
+    assert set(claims_by_order(service).values()) == {1}
     assert len(leaders(others)) == 1
 
 
@@ -192,7 +198,7 @@ def kill(tab: Page) -> None:
 
 
 def test_tabs_that_claim_at_the_same_moment_give_each_order_away_once(
-    visit: Visit, house: House
+    visit: Visit, service: ServiceProcess
 ) -> None:
     # Each of them leads: the worst that can happen.
     visit.context.add_init_script(KEEP_APART)
@@ -200,20 +206,22 @@ def test_tabs_that_claim_at_the_same_moment_give_each_order_away_once(
     assert eventually(lambda: len(leaders(tabs)) == 3)
 
     for _ in range(4):
-        house.bot()
-    house.orders(12)
+        service.bot()
+    service.orders(12)
 
     expect(column(tabs[0], "COMPLETE")).to_have_count(12, timeout=30_000)
-    assert set(claims_by_order(house).values()) == {1}
-    assert len(claims_by_order(house)) == 12
+    assert set(claims_by_order(service).values()) == {1}
+    assert len(claims_by_order(service)) == 12
 
 
-def test_bots_that_report_themselves_are_not_claimed_for(visit: Visit, house: House) -> None:
+def test_bots_that_report_themselves_are_not_claimed_for(
+    visit: Visit, service: ServiceProcess
+) -> None:
     board = visit.open()
     be_live(board)
-    house.bot(completion="ack")
-    house.order()
+    service.bot(completion="ack")
+    service.order()
 
     board.wait_for_timeout(2500)
 
-    assert house.events("order.claimed") == []
+    assert service.events("order.claimed") == []

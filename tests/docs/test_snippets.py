@@ -32,7 +32,7 @@ from tests.docs.snippets import (
     script_of,
     shell,
 )
-from tests.support.running.processes import ROOT, SECONDS_MAX, Running, environment
+from tests.support.running.processes import ROOT, Process, command, environment, run_to_end
 
 PAGE_SECONDS_MAX = 500
 pytestmark = pytest.mark.timeout(PAGE_SECONDS_MAX + 100)
@@ -155,22 +155,20 @@ class Sandbox:
         """Replaces the printed ports by those of this test."""
         for printed, here in ((8000, self.port), (4318, self.collector.server_port)):
             script = re.sub(rf"(?:127\.0\.0\.1|localhost):{printed}\b", f"127.0.0.1:{here}", script)
-        process = subprocess.Popen(
+        with Process(
             ["bash", "-c", script],
             cwd=self.work,
-            env=environment(**self.variables),
+            variables=environment(**self.variables),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            output, errors = process.communicate(timeout=PAGE_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGTERM)
-            output, errors = process.communicate(timeout=SECONDS_MAX)
-        return subprocess.CompletedProcess(script, process.returncode, output, errors)
+        ) as process:
+            try:
+                process.wait(PAGE_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.process.pid, signal.SIGTERM)
+                process.wait()
+        code, errors = process.process.returncode, "".join(process.errors)
+        return subprocess.CompletedProcess(script, code, process.output, errors)
 
 
 def free_port() -> int:
@@ -226,9 +224,8 @@ def prepare_home(home: Path, data_dir: Path) -> None:
 @pytest.fixture(scope="module")
 def made() -> Iterator[Path]:
     directory = reachable_directory()
-    making = Running("migrate", "--data-dir", directory)
-    assert making.process.wait(PAGE_SECONDS_MAX) == 0, making.output
-    making.end()
+    migrated = run_to_end(command("migrate", "--data-dir", directory), seconds_max=PAGE_SECONDS_MAX)
+    assert migrated.returncode == 0, migrated.stderr
     yield directory
     shutil.rmtree(directory)
 
@@ -271,14 +268,8 @@ def test_a_block_of_data_can_be_parsed(block: Block) -> None:
             assert parser.sections()
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(one, marks=[] if one == "README.md" else pytest.mark.slow)
-        for one in with_commands
-        if one == "README.md" or one not in IN_A_CHECKOUT
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [one for one in with_commands if one not in IN_A_CHECKOUT])
 def test_the_snippets_of_a_page_run_as_they_are_printed(page: str, made: Path) -> None:
     with open_sandbox(made) as sandbox:
         run_page(sandbox, page)

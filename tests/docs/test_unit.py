@@ -18,7 +18,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.docs.snippets import blocks_of
-from tests.support.running.processes import SECONDS_MAX, eventually
+from tests.support.running.processes import SECONDS_MAX, Process
 
 PAGE = "docs/operate/systemd.md"
 # The one that systemd gives to services.
@@ -67,7 +67,7 @@ class Machine:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def start(self, unit: str, output: Path, port: int) -> subprocess.Popen[str]:
+    def start(self, unit: str, port: int) -> Process:
         """The unit's command with its user, directory and variables, and with nothing of ours."""
         parser = configparser.RawConfigParser(strict=False)
         parser.optionxform = str  # type: ignore[assignment,method-assign]  # as configparser documents
@@ -76,19 +76,15 @@ class Machine:
         lines = [service["Environment"], *Path(service["EnvironmentFile"]).read_text().splitlines()]
         variables = dict(line.split("=", 1) for line in lines)
         assert service["User"] == "daybook"
-        with output.open("w") as file:
-            return subprocess.Popen(
-                service["ExecStart"].split(),
-                cwd=service["WorkingDirectory"],
-                env={"PATH": PATH, "DAYBOOK_PORT": str(port), **variables},
-                user=self.user.pw_uid,
-                group=self.user.pw_gid,
-                extra_groups=[],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                text=True,
-            )
+        return Process(
+            service["ExecStart"].split(),
+            cwd=Path(service["WorkingDirectory"]),
+            variables={"PATH": PATH, "DAYBOOK_PORT": str(port), **variables},
+            user=self.user.pw_uid,
+            group=self.user.pw_gid,
+            extra_groups=[],
+            stdin=subprocess.DEVNULL,
+        )
 
 
 @pytest.mark.slow
@@ -105,19 +101,14 @@ def test_the_commands_of_the_page_prepare_a_start_of_the_unit(
 
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
-    said = top / "journal"
-    process = machine.start(unit.text, said, port)
-    try:
-        running = f"Daybook is running on http://0.0.0.0:{port}"
-        eventually(lambda: running in said.read_text() or process.poll() is not None)
-        assert running in said.read_text(), said.read_text()
+    with machine.start(unit.text, port) as process:
+        assert process.says(f"Daybook is running on http://0.0.0.0:{port}"), process.output
         with urlopen(f"http://127.0.0.1:{port}/health/ready", timeout=SECONDS_MAX) as answer:
             assert answer.status == 200
-        assert pwd.getpwuid(os.stat(f"/proc/{process.pid}").st_uid) == machine.user
+        assert pwd.getpwuid(os.stat(f"/proc/{process.process.pid}").st_uid) == machine.user
         # The second command of the last block, on what the journal would hold.
         question = begin.text.splitlines()[1].split("|", 1)[1]
-        machine.run(f"cat {said} | {question}")
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(SECONDS_MAX)
-    assert process.returncode == 0, said.read_text()
+        journal = top / "journal"
+        journal.write_text(process.output)
+        machine.run(f"cat {journal} | {question}")
+        assert process.signal_and_wait(signal.SIGTERM) == 0, process.output

@@ -26,7 +26,7 @@ async def is_woken(wake: Listener, seconds: float = HEARD_SECONDS) -> bool:
     return time.monotonic() - began < seconds
 
 
-async def settled(wake: Listener) -> None:
+async def drain(wake: Listener) -> None:
     """Waits until the wake-up at the start of listening has passed."""
     while await is_woken(wake):
         pass
@@ -35,8 +35,8 @@ async def settled(wake: Listener) -> None:
 async def test_a_commit_wakes_every_process_once(database: str) -> None:
     async with Notifier(database) as here, Notifier(database) as elsewhere:
         with here.listener() as mine, elsewhere.listener() as other:
-            await settled(mine)
-            await settled(other)
+            await drain(mine)
+            await drain(other)
             here.notify(1, ABOUT_ORDERS)
             assert await is_woken(mine)
             assert await is_woken(other)
@@ -53,8 +53,8 @@ async def test_listeners_without_delay_are_woken_first(database: str) -> None:
 
     async with Notifier(database) as notifier:
         with notifier.listener(0.01) as patient, notifier.listener() as urgent:
-            await settled(urgent)
-            await settled(patient)
+            await drain(urgent)
+            await drain(patient)
             waiting = [wait("patient", patient), wait("urgent", urgent)]
             tasks = [asyncio.create_task(one) for one in waiting]
             await asyncio.sleep(0)
@@ -69,8 +69,8 @@ async def test_a_listener_for_orders_is_not_woken_by_jobs(database: str) -> None
             notifier.listener(kinds=ABOUT_ORDERS) as of_orders,
             notifier.listener() as of_everything,
         ):
-            await settled(of_orders)
-            await settled(of_everything)
+            await drain(of_orders)
+            await drain(of_everything)
             notifier.notify(1, ABOUT_JOBS)
             assert await is_woken(of_everything)
             assert not await is_woken(of_orders)
@@ -83,7 +83,7 @@ async def test_a_notification_of_another_process_wakes_listeners_of_all_kinds(
 ) -> None:
     async with Notifier(database) as here, Notifier(database) as elsewhere:
         with elsewhere.listener(kinds=ABOUT_ORDERS) as other:
-            await settled(other)
+            await drain(other)
             here.notify(1, ABOUT_JOBS)
             assert await is_woken(other)
 
@@ -92,7 +92,7 @@ async def test_a_reconnect_wakes_listeners_of_all_kinds(database: str) -> None:
     # Notifications may have been lost meanwhile.
     async with Notifier(database) as notifier:
         with notifier.listener(kinds=ABOUT_ORDERS) as wake:
-            await settled(wake)
+            await drain(wake)
             rows(database, END_LISTENERS)
             assert await is_woken(wake, RECONNECT_SECONDS + 3 * HEARD_SECONDS)
 

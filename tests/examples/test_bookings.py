@@ -93,8 +93,8 @@ async def test_a_booking_that_is_deleted_takes_nothing_of_its_jobs_with_it(
     rows(database, "DELETE FROM bookings.bookings")
 
     assert await firm.jobs(booking_id) == jobs
-    told = await firm.client.history(jobs["issue_invoice"].id)
-    assert [event["topic"] for event in told] == ["job.created", "job.claimed", "job.completed"]
+    answer = await firm.client.history(jobs["issue_invoice"].id)
+    assert [event["topic"] for event in answer] == ["job.created", "job.claimed", "job.completed"]
 
 
 @pytest.mark.parametrize("how", [How.ERROR, How.BUSY, How.LOST])

@@ -14,8 +14,14 @@ from psycopg import AsyncConnection
 from examples.bookings.serving import listen
 from tests.conftest import reachable_directory
 from tests.examples.firm import open_firm, variables_of
-from tests.support.running.processes import ROOT, SECONDS_MAX, environment, eventually
-from tests.support.running.serving import Serving
+from tests.support.running.processes import (
+    SECONDS_MAX,
+    Process,
+    environment,
+    eventually,
+    run_to_end,
+)
+from tests.support.running.service_process import ServiceWithPostgres
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -33,32 +39,25 @@ WHERE datname = current_database() AND wait_event_type = 'Lock'
 def variables() -> Iterator[dict[str, str]]:
     """Beside a service with its own PostgreSQL, as `./run` starts it."""
     directory = reachable_directory()
-    service = Serving(directory)
     try:
-        with listen() as web, listen() as standins:
-            ports = [str(one.getsockname()[1]) for one in (web, standins)]
-        yield {
-            "DAYBOOK_DATA_DIR": str(directory),
-            "BOOKINGS_DAYBOOK_URL": service.url,
-            "BOOKINGS_PORT": ports[0],
-            "STANDINS_PORT": ports[1],
-        }
+        with ServiceWithPostgres(directory) as service:
+            with listen() as web, listen() as standins:
+                ports = [str(one.getsockname()[1]) for one in (web, standins)]
+            yield {
+                "DAYBOOK_DATA_DIR": str(directory),
+                "BOOKINGS_DAYBOOK_URL": service.url,
+                "BOOKINGS_PORT": ports[0],
+                "STANDINS_PORT": ports[1],
+            }
     finally:
-        service.end()
         shutil.rmtree(directory)
 
 
 def run(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     """To its end, on a terminal that is wide enough."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=ROOT,
-        env=environment(COLUMNS="200", **variables),
-        capture_output=True,
-        text=True,
-        timeout=2 * SECONDS_MAX,
-        check=False,
-    )
+    seconds_max = 2 * SECONDS_MAX
+    variables = {"COLUMNS": "200", **variables}
+    return run_to_end([*COMMAND, *arguments], variables, seconds_max=seconds_max)
 
 
 async def happens(holds: Callable[[], bool]) -> None:
@@ -80,12 +79,9 @@ async def test_a_crash_between_sending_and_recording_sends_once_at_the_provider(
             # Whoever wants to record a mail waits from here on; to look is allowed.
             await connection.execute("LOCK TABLE bookings.sent_emails IN SHARE MODE")
             settings = environment(**variables_of(firm.office.settings))
-            worker = await asyncio.create_subprocess_exec(
-                *COMMAND, "worker", cwd=ROOT, env=settings, stderr=subprocess.DEVNULL
-            )
-            await happens(lambda: len(mail.messages) == len(TYPES))
-            worker.kill()
-            await worker.wait()
+            with Process([*COMMAND, "worker"], variables=settings) as worker:
+                await happens(lambda: len(mail.messages) == len(TYPES))
+                worker.kill()
             await connection.execute(END_WAITERS)
             assert await firm.sent_emails(booking_id) == {}
         async with firm.working():
@@ -118,13 +114,7 @@ def test_one_command_starts_everything_and_shows_the_bookings(
 
 def test_the_programs_work_one_by_one(variables: dict[str, str]) -> None:
     flags = {"INVOICING_ENABLED": "true", "SEND_EMAILS": "true", "EMAIL_ADMIN_TO": "a@example.com"}
-    serving = subprocess.Popen(
-        [*COMMAND, "serve"],
-        cwd=ROOT,
-        env=environment(**variables, **flags),
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    with Process([*COMMAND, "serve"], variables=environment(**variables, **flags)) as serving:
         booked = run("book", "2", **variables)
         assert booked.returncode == 0, booked.stderr
 
@@ -132,15 +122,11 @@ def test_the_programs_work_one_by_one(variables: dict[str, str]) -> None:
             return run("show", "2", **variables).stdout.count("COMPLETED") == 8
 
         assert eventually(all_sent)
-        serving.send_signal(signal.SIGTERM)
-        assert serving.wait(SECONDS_MAX) == 0
-    finally:
-        serving.kill()
-        serving.wait(SECONDS_MAX)
+        assert serving.signal_and_wait(signal.SIGTERM) == 0
 
 
 def test_a_missing_daybook_is_reported() -> None:
-    told = run("book", DAYBOOK_DATA_DIR="/nonexistent")
+    result = run("book", DAYBOOK_DATA_DIR="/nonexistent")
 
-    assert told.returncode == 2
-    assert told.stderr == "Daybook does not run here: start ./run first, or set DATABASE_URL.\n"
+    assert result.returncode == 2
+    assert result.stderr == "Daybook does not run here: start ./run first, or set DATABASE_URL.\n"

@@ -11,7 +11,7 @@ from daybook.eventlog.reading.follower import Follower
 from daybook.eventlog.transfer.replay import read_database, read_export
 from examples.busy_hours import BusyHours
 from examples.replay import main, replay
-from tests.support.committer import MAPPER, Kitchen, fold_of_the_log, open_kitchen, rows
+from tests.support.committer import MAPPER, Submitter, fold_of_the_log, open_submitter, rows
 from tests.support.running.processes import ROOT
 from tests.support.sample_log import fill, run
 
@@ -34,7 +34,7 @@ def test_ten_lines_replay_an_export(database: str, export: Path) -> None:
     ((count,),) = rows(database, "SELECT count(DISTINCT originator_id) FROM stored_events")
 
     assert len([line for line in script.splitlines() if line]) == 10
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script],
         cwd=export.parent,
         env={"PYTHONPATH": str(ROOT)},
@@ -42,7 +42,7 @@ def test_ten_lines_replay_an_export(database: str, export: Path) -> None:
         text=True,
         check=True,
     )
-    assert told.stdout == f"{count} aggregates\n"
+    assert result.stdout == f"{count} aggregates\n"
 
 
 def test_a_replay_equals_the_state_of_the_service(database: str, export: Path) -> None:
@@ -74,10 +74,10 @@ def test_the_read_model_of_the_docs_is_the_one_that_is_tested() -> None:
 @pytest.mark.anyio
 async def test_the_read_model_of_the_docs_follows_the_log(own_database: str) -> None:
     rows(own_database, blocks("sql")[0])
-    async with open_kitchen(own_database) as kitchen:
+    async with open_submitter(own_database) as submitter:
         follower = Follower(own_database, BusyHours(), MAPPER, batch_max=2)
         for _ in range(2):
-            await cook(kitchen, 3)
+            await cook(submitter, 3)
             await follower.catch_up()
         cursor = await follower.cursor()
         assert await follower.recompute(cursor.position) == cursor
@@ -87,10 +87,10 @@ async def test_the_read_model_of_the_docs_follows_the_log(own_database: str) -> 
     assert completed == 6
 
 
-async def cook(kitchen: Kitchen, count: int) -> None:
-    bot = await kitchen.bot()
+async def cook(submitter: Submitter, count: int) -> None:
+    bot = await submitter.bot()
     for _ in range(count):
-        await kitchen.order()
-        taken = await kitchen.claim(bot)
+        await submitter.order()
+        taken = await submitter.claim(bot)
         assert taken is not None
-        await kitchen.complete(taken)
+        await submitter.complete(taken)

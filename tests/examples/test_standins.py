@@ -37,8 +37,8 @@ async def test_one_key_has_one_effect(http: httpx2.AsyncClient, standins: StandI
     assert {(one.status_code, one.text) for one in answers} == {(200, '{"id":"message-1"}')}
     assert other.status_code == 409
     assert len(standins.mail.messages) == 1
-    told = (await http.get("/mail/received")).json()["received"]
-    assert [one["key"] for one in told] == ["one"] * 4
+    body = (await http.get("/mail/received")).json()["received"]
+    assert [one["key"] for one in body] == ["one"] * 4
 
 
 async def test_a_vendor_fails_as_often_and_as_configured(

@@ -9,7 +9,7 @@ import pytest
 from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.processors import checkpointer
 from daybook.projections.registry import LIVE_TABLES
-from tests.support.committer import open_kitchen, rows
+from tests.support.committer import open_submitter, rows
 
 pytestmark = pytest.mark.anyio
 
@@ -20,15 +20,15 @@ READ_HEAD = "SELECT max(notification_id) FROM stored_events"
 async def test_a_checkpoint_under_load_does_not_look_through_the_whole_log(
     own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settled: list[int] = []
+    positions: list[int] = []
 
-    async def note(_connection: Any, position: int, _tables: Any) -> None:
-        settled.append(position)
+    async def record(_connection: Any, position: int, _tables: Any) -> None:
+        positions.append(position)
 
-    monkeypatch.setattr(checkpointer, "take_checkpoints", note)
-    async with open_kitchen(own_database) as kitchen:
+    monkeypatch.setattr(checkpointer, "take_checkpoints", record)
+    async with open_submitter(own_database) as submitter:
         for _ in range(3):
-            await kitchen.order()
+            await submitter.order()
     ((head,),) = rows(own_database, READ_HEAD)
     async with await psycopg.AsyncConnection.connect(owner_conninfo(own_database)) as writer:
         await writer.execute(LOCK_AS_A_WRITER)
@@ -36,4 +36,4 @@ async def test_a_checkpoint_under_load_does_not_look_through_the_whole_log(
         await asyncio.sleep(0.1)
         await writer.rollback()
         await taking
-    assert settled == [head]
+    assert positions == [head]

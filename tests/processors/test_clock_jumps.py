@@ -23,7 +23,7 @@ from daybook.processors.processor import OrderRules
 from daybook.projections.jobs.heartbeats import LeaseExtension, extend_leases
 from daybook.projections.registry import MIGRATIONS
 from tests.conftest import empty, fresh_database, reachable_directory
-from tests.support.committer import Kitchen, eventually, fold_of_the_log, live_rows, rows
+from tests.support.committer import Submitter, eventually, fold_of_the_log, live_rows, rows
 from tests.support.databases.faketime import FakeClock, needs_faketime, server_with_fake_clock
 from tests.support.jobs import Workshop
 from tests.support.running.service import auto_bot, claimed, completed
@@ -38,29 +38,29 @@ JUMPS = [pytest.param(HOUR, id="+1h"), pytest.param(-HOUR, id="-1h"), pytest.par
 
 
 @pytest.fixture(scope="module")
-def faked() -> Iterator[tuple[str, str, FakeClock]]:
-    """A server whose clock can be moved, a migrated database on it, and the clock."""
+def faked() -> Iterator[tuple[str, FakeClock]]:
+    """A migrated database on a server whose clock can be moved, and the clock."""
     directory = reachable_directory()
     with (
         server_with_fake_clock(directory) as (conninfo, clock),
         fresh_database(conninfo, "template0") as database,
     ):
         migrate(database, MIGRATIONS)
-        yield conninfo, database, clock
+        yield database, clock
     rmtree(directory)
 
 
 @pytest.fixture
-def clock(faked: tuple[str, str, FakeClock]) -> FakeClock:
-    return faked[2]
+def clock(faked: tuple[str, FakeClock]) -> FakeClock:
+    return faked[1]
 
 
 @pytest.fixture
-def database(faked: tuple[str, str, FakeClock]) -> Iterator[str]:
-    server, database, clock = faked
+def database(faked: tuple[str, FakeClock]) -> Iterator[str]:
+    database, clock = faked
     yield database
     clock.set(0)
-    empty(server, database)
+    empty(database)
 
 
 @pytest.fixture
@@ -89,17 +89,17 @@ def jumps(database: str) -> list[float]:
 async def test_a_jump_ends_no_lease_that_lasts(
     service: Service, database: str, clock: FakeClock, seconds: float
 ) -> None:
-    workshop = Workshop(Kitchen(service.committer))
+    workshop = Workshop(Submitter(service.committer))
     await workshop.jobs(20)
-    held = await workshop.claim(20, lease_seconds=4)
+    claimed_job = await workshop.claim(20, lease_seconds=4)
     clock.set(seconds)
     await asyncio.sleep(2.5)
     assert failures(database) == 0
-    beats = [LeaseExtension(job.id, job.claim.id, 4) for job in held if job.claim]
-    assert len(await service.read(lambda reader: extend_leases(reader, beats))) == 20
+    extensions = [LeaseExtension(job.id, job.claim.id, 4) for job in claimed_job if job.claim]
+    assert len(await service.read(lambda reader: extend_leases(reader, extensions))) == 20
     await asyncio.sleep(2.5)
     assert failures(database) == 0
-    for job in held:
+    for job in claimed_job:
         await workshop.finish(job)
     (noticed,) = jumps(database)
     assert noticed == pytest.approx(seconds, abs=1)
@@ -110,7 +110,7 @@ async def test_a_jump_ends_no_lease_that_lasts(
 async def test_a_lost_worker_is_noticed_in_time_although_the_clock_jumped(
     service: Service, database: str, clock: FakeClock, seconds: float
 ) -> None:
-    workshop = Workshop(Kitchen(service.committer))
+    workshop = Workshop(Submitter(service.committer))
     await workshop.job()
     await workshop.claim(lease_seconds=3)
     clock.set(seconds)
@@ -123,15 +123,15 @@ async def test_a_lost_worker_is_noticed_in_time_although_the_clock_jumped(
 async def test_three_jumps_make_no_dead_letter_of_a_healthy_job(
     service: Service, database: str, clock: FakeClock
 ) -> None:
-    workshop = Workshop(Kitchen(service.committer))
+    workshop = Workshop(Submitter(service.committer))
     await workshop.job(attempts_max=3)
     (job,) = await workshop.claim(lease_seconds=4)
     assert job.claim is not None
-    beat = LeaseExtension(job.id, job.claim.id, 4)
+    extension = LeaseExtension(job.id, job.claim.id, 4)
     for count in (1, 2, 3):
         clock.set(count * HOUR)
         await asyncio.sleep(1.5)
-        assert await service.read(lambda reader: extend_leases(reader, [beat]))
+        assert await service.read(lambda reader: extend_leases(reader, [extension]))
     assert (await workshop.finish(job)).attempts == 1
     assert len(jumps(database)) == 3
 
@@ -140,12 +140,12 @@ async def test_three_jumps_make_no_dead_letter_of_a_healthy_job(
 async def test_claims_of_orders_last_as_long_as_they_would_have(
     service: Service, database: str, clock: FakeClock, mode: CompletionMode
 ) -> None:
-    kitchen = Kitchen(service.committer)
+    submitter = Submitter(service.committer)
     ended = "order.completed" if mode is CompletionMode.TIMER else "order.released"
     query = f"SELECT aggregate_id FROM log WHERE topic = '{ended}'"
     for seconds in (DAY, 0):
         before = len(rows(database, query))
-        await claimed(kitchen, 3, mode)
+        await claimed(submitter, 3, mode)
         clock.set(seconds)
         await asyncio.sleep(2)
         assert len(rows(database, query)) == before
@@ -156,13 +156,13 @@ async def test_orders_go_on_after_a_day_and_back(
     service: Service, database: str, clock: FakeClock
 ) -> None:
     """1,790 orders waited for a day when bots and claims of the future came back with it."""
-    kitchen = Kitchen(service.committer)
+    submitter = Submitter(service.committer)
     for _ in range(5):
-        await auto_bot(kitchen)
+        await auto_bot(submitter)
     clock.set(DAY)
     await asyncio.sleep(1.2)
     for _ in range(20):
-        await kitchen.order()
+        await submitter.order()
     await asyncio.sleep(1.5)
     clock.set(0)
     await eventually(lambda: len(completed(database)) == 20, 12)
@@ -171,7 +171,7 @@ async def test_orders_go_on_after_a_day_and_back(
 async def test_a_retry_of_the_future_comes_when_its_rest_is_over(
     service: Service, clock: FakeClock
 ) -> None:
-    workshop = Workshop(Kitchen(service.committer))
+    workshop = Workshop(Submitter(service.committer))
     clock.set(DAY)
     await asyncio.sleep(1.2)
     await workshop.job()
@@ -186,7 +186,7 @@ async def test_a_retry_of_the_future_comes_when_its_rest_is_over(
 
 
 async def test_a_rate_goes_on_after_a_day_and_back(service: Service, clock: FakeClock) -> None:
-    workshop = Workshop(Kitchen(service.committer))
+    workshop = Workshop(Submitter(service.committer))
     await workshop.submit(ConfigureQueue(name="email", rate=Rate(5, 2)))
     await workshop.jobs(20)
     clock.set(DAY)

@@ -19,7 +19,7 @@ from daybook.processors.order_dispatch import Dispatch
 from daybook.processors.processor import Runtime, Session
 from daybook.projections.messages.operations import find_due
 from tests.processors.upstreams.test_poller import polling, polls_count
-from tests.support.committer import Kitchen, eventually, open_kitchen, rows
+from tests.support.committer import Submitter, eventually, open_submitter, rows
 from tests.support.jobs import Workshop, open_workshop
 from tests.support.running.feeds import serving_feed
 from tests.support.running.service import auto_bot
@@ -48,7 +48,7 @@ async def test_a_retry_is_moved_and_a_chosen_time_is_not(database: str) -> None:
         moved = "SELECT aggregate_id FROM log WHERE topic = 'job.rescheduled'"
         await eventually(lambda: rows(database, moved) == [(retried.id,)], 5)
         await asyncio.sleep(1.1)
-        (again,) = await Workshop(Kitchen(running.committer)).claim(2)
+        (again,) = await Workshop(Submitter(running.committer)).claim(2)
         assert again.id == retried.id
         assert rows(database, moved) == [(retried.id,)]
 
@@ -69,8 +69,8 @@ async def test_a_lease_of_the_future_ends_when_its_length_is_over(database: str)
 
 async def test_a_bot_of_the_future_takes_an_order(database: str) -> None:
     async with Service(database, read_models=(), processors=()) as running:
-        bot = await auto_bot(Kitchen(running.committer))
-        await Kitchen(running.committer).order()
+        bot = await auto_bot(Submitter(running.committer))
+        await Submitter(running.committer).order()
     rows(database, "UPDATE bots SET updated_at = updated_at + interval '1 day'")
     async with Service(database, read_models=(), processors=(Dispatch(),)):
         taken = "SELECT bot_id FROM orders WHERE bot_id IS NOT NULL"
@@ -106,12 +106,15 @@ async def test_jumps_that_could_not_be_recorded_are_recorded_later(
 
     monkeypatch.setattr(Runtime, "send", send_later)
     clock, processor = DatabaseClock(), ClockJumps()
-    async with open_kitchen(database) as kitchen, await connect(reader_conninfo(database)) as own:
+    async with (
+        open_submitter(database) as submitter,
+        await connect(reader_conninfo(database)) as own,
+    ):
         service = Service(database, processors=())
         runtime = Runtime(
             instance=uuid7(),
             conninfo=database,
-            committer=kitchen.committer,
+            committer=submitter.committer,
             notifier=service.notifier,
         )
         # The clock was two hours ahead, then one, and is right again when the processor looks.

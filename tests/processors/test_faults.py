@@ -7,7 +7,6 @@ and its bot is idle.
 import asyncio
 import random
 import shutil
-import signal
 import socket
 import threading
 import time
@@ -36,7 +35,7 @@ from tests.support.running.service import (
     events,
     lateness,
 )
-from tests.support.running.service_process import Instance, serving
+from tests.support.running.service_process import ServiceProcess
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +57,7 @@ def assert_ended_well(conninfo: str, orders_count: int = 1) -> None:
 
 def test_normal_flow_and_a_late_callback_that_changes_nothing(database: str) -> None:
     # S0-76 scenario 1, S0-25 fault 4 (a repeated claim), S0-83 late callback
-    with serving(database, delay_seconds=0.7) as server:
+    with ServiceProcess(database, delay_seconds=0.7) as server:
         order = server.cook()
         again = server.send("POST", f"/api/bots/{order['botId']}/claim")
         assert eventually(lambda: is_complete(database, order))
@@ -76,10 +75,10 @@ def test_killed_while_cooking_and_back_in_time_the_order_is_complete_when_due(
     database: str,
 ) -> None:
     # S0-22 fault 1, S0-78 scenario 3, S0-71
-    with serving(database, delay_seconds=4) as server:
+    with ServiceProcess(database, delay_seconds=4) as server:
         order = server.cook()
         server.kill()
-    with serving(database, delay_seconds=4) as restarted:
+    with ServiceProcess(database, delay_seconds=4) as restarted:
         assert restarted.url
         assert eventually(lambda: is_complete(database, order))
 
@@ -91,7 +90,7 @@ def test_killed_while_cooking_and_back_too_late_the_order_is_complete_at_once(
     database: str,
 ) -> None:
     # S0-44 timeline, S0-79 scenario 4, S0-22 fault 1, S0-24 fault 3, S0-45 row 4
-    with serving(database, delay_seconds=1) as server:
+    with ServiceProcess(database, delay_seconds=1) as server:
         order = server.cook()
         time.sleep(0.5)
         server.kill()
@@ -100,7 +99,7 @@ def test_killed_while_cooking_and_back_too_late_the_order_is_complete_at_once(
     time.sleep(0.6)
     assert completed(database) == []
 
-    with serving(database, delay_seconds=1) as restarted:
+    with ServiceProcess(database, delay_seconds=1) as restarted:
         assert eventually(lambda: is_complete(database, order))
         assert restarted.call_back(order).json() == FINALIZED
 
@@ -109,8 +108,8 @@ def test_killed_while_cooking_and_back_too_late_the_order_is_complete_at_once(
 
 def test_a_claim_whose_response_was_lost_still_ends(database: str) -> None:
     # S0-25 fault 4, S0-72
-    with serving(database, delay_seconds=0.5) as server:
-        order_id, bot_id = server.order(), server.bot()
+    with ServiceProcess(database, delay_seconds=0.5) as server:
+        order_id, bot_id = server.order()["id"], server.bot()["id"]
         url = urlsplit(server.url)
         with socket.create_connection((url.hostname, url.port)) as connection:
             path = f"/api/bots/{bot_id}/claim"
@@ -125,7 +124,10 @@ def test_of_a_callback_and_the_timer_at_the_same_moment_one_completes_the_order(
     database: str,
 ) -> None:
     # S0-83: double completion, double bot update; S0-77: the repeated call is a no-op
-    with serving(database, delay_seconds=1) as one, serving(database, delay_seconds=1) as other:
+    with (
+        ServiceProcess(database, delay_seconds=1) as one,
+        ServiceProcess(database, delay_seconds=1) as other,
+    ):
         assert other.url
         orders = [one.cook() for _ in range(8)]
         assert eventually(lambda: is_due(database, orders[0]))
@@ -154,14 +156,17 @@ def is_due(conninfo: str, order: Any) -> bool:
 
 def test_two_services_share_a_database_and_either_may_be_killed(database: str) -> None:
     # S0-06, S0-27, S0-81, S0-83 concurrent resume
-    with serving(database, delay_seconds=1) as one, serving(database, delay_seconds=1) as other:
+    with (
+        ServiceProcess(database, delay_seconds=1) as one,
+        ServiceProcess(database, delay_seconds=1) as other,
+    ):
         for server in (one, other) * 3:
             server.bot(autoClaim=True)
         for server in (one, other) * 6:
             server.order()
         one.kill()
         assert eventually(lambda: len(completed(database)) == 12)
-        order_id = other.order("VIP")
+        order_id = other.order("VIP")["id"]
         assert eventually(lambda: UUID(order_id) in completed(database))
 
     assert_ended_well(database, 13)
@@ -170,7 +175,10 @@ def test_two_services_share_a_database_and_either_may_be_killed(database: str) -
 def test_after_any_history_orders_and_bots_agree(database: str) -> None:
     # S0-26 fault 5, S0-38, S0-39, S0-40, S0-45: the stuck states cannot be represented
     chance = random.Random(5)
-    with serving(database, delay_seconds=0.2) as one, serving(database, delay_seconds=0.2) as other:
+    with (
+        ServiceProcess(database, delay_seconds=0.2) as one,
+        ServiceProcess(database, delay_seconds=0.2) as other,
+    ):
         assert one.url
         assert other.url
         with ThreadPoolExecutor(4) as people:
@@ -187,7 +195,7 @@ def test_after_any_history_orders_and_bots_agree(database: str) -> None:
     assert_consistent(database)
 
 
-def make_trouble(server: Instance, chance: random.Random) -> None:
+def make_trouble(server: ServiceProcess, chance: random.Random) -> None:
     """Deletes what is being cooked, bots and orders alike, for as long as the server lives."""
     bots: list[str] = []
     orders: list[str] = []
@@ -197,8 +205,8 @@ def make_trouble(server: Instance, chance: random.Random) -> None:
             if time.monotonic() > until:
                 return
             if step % 5 == 0:
-                bots.append(server.bot(autoClaim=chance.random() < 0.5))
-            orders.append(server.order(chance.choice(["VIP", "NORMAL"])))
+                bots.append(server.bot(autoClaim=chance.random() < 0.5)["id"])
+            orders.append(server.order(chance.choice(["VIP", "NORMAL"]))["id"])
             server.send("POST", f"/api/bots/{chance.choice(bots)}/claim")
             server.send("DELETE", f"/api/orders/{chance.choice(orders)}")
             if chance.random() < 0.3:
@@ -219,7 +227,7 @@ def test_with_its_scheduler_down_a_claim_succeeds_and_the_order_is_recovered(
         "QSTASH_CURRENT_SIGNING_KEY": "sig_" + "a" * 28,
         "QSTASH_NEXT_SIGNING_KEY": "sig_" + "b" * 28,
     }
-    with serving(database, delay_seconds=1, **nowhere) as server:
+    with ServiceProcess(database, delay_seconds=1, **nowhere) as server:
         order = server.cook()
         assert eventually(lambda: is_complete(database, order))
         assert "could not be scheduled: QStash cannot be reached" in server.output
@@ -229,22 +237,22 @@ def test_with_its_scheduler_down_a_claim_succeeds_and_the_order_is_recovered(
 
 
 @contextmanager
-def stopped(server: Instance) -> Iterator[None]:
-    server.process.send_signal(signal.SIGSTOP)
+def stopped(server: ServiceProcess) -> Iterator[None]:
+    server.freeze()
     try:
         yield
     finally:
-        server.process.send_signal(signal.SIGCONT)
+        server.thaw()
 
 
 def test_a_server_that_is_stopped_in_its_tracks_holds_the_others_up_for_seconds_only(
     database: str,
 ) -> None:
     # D-05: it keeps the lock, and yet nobody waits for it
-    with serving(database, delay_seconds=0.5) as sleeper:
+    with ServiceProcess(database, delay_seconds=0.5) as sleeper:
         assert sleeper.cook()
         assert eventually(lambda: len(completed(database)) == 1)
-        with serving(database, delay_seconds=0.5) as other:
+        with ServiceProcess(database, delay_seconds=0.5) as other:
             order = other.cook()
             with stopped(sleeper):
                 assert eventually(lambda: UUID(order["id"]) in completed(database))
@@ -276,7 +284,10 @@ def test_a_callback_that_fails_is_repeated_or_done_without(
 ) -> None:
     # S0-77 scenario 2, S0-24 fault 3
     delay_seconds = 60 if is_repeated else 1
-    with between(database) as proxy, serving(proxy.conninfo, delay_seconds=delay_seconds) as server:
+    with (
+        between(database) as proxy,
+        ServiceProcess(proxy.conninfo, delay_seconds=delay_seconds) as server,
+    ):
         order = server.cook()
         proxy.refusing = True
         rows(
@@ -302,10 +313,10 @@ def test_killed_together_with_its_own_postgresql_it_ends_what_it_began() -> None
     directory = reachable_directory()
     own = {"DATABASE_URL": "", "DAYBOOK_DATA_DIR": str(directory / "data")}
     try:
-        with serving("", delay_seconds=1, **own) as server:
+        with ServiceProcess("", delay_seconds=1, **own) as server:
             order = server.cook()
             server.kill()
-        with serving("", delay_seconds=1, **own) as restarted:
+        with ServiceProcess("", delay_seconds=1, **own) as restarted:
             assert restarted.url
             conninfo = running_conninfo(directory / "data")
             assert conninfo is not None

@@ -14,7 +14,7 @@ from daybook.domain.orders.order import OrderKind
 from daybook.eventlog.origin import Origin
 from daybook.processors.order_dispatch import Dispatch
 from daybook.processors.processor import Runtime, Session
-from tests.support.committer import Kitchen, eventually, rows
+from tests.support.committer import Submitter, eventually, rows
 from tests.support.running.service import (
     assert_consistent,
     auto_bot,
@@ -41,11 +41,11 @@ def taken(conninfo: str) -> list[UUID]:
 @pytest.mark.alone
 async def test_an_idle_bot_takes_a_new_order_within_100_ms(database: str) -> None:
     # S0-O2
-    async with running(database) as kitchen:
+    async with running(database) as submitter:
         for _ in range(50):
-            await auto_bot(kitchen)
+            await auto_bot(submitter)
         for _ in range(50):
-            await kitchen.order()
+            await submitter.order()
             await asyncio.sleep(0.03)
         await eventually(lambda: len(taken(database)) == 50)
 
@@ -59,12 +59,12 @@ async def test_a_new_bot_takes_a_pending_order_at_once_and_the_most_urgent_one(
     database: str,
 ) -> None:
     # S0-O1, S0-O2
-    async with running(database) as kitchen:
-        normal = await kitchen.order()
-        first_vip = await kitchen.order(OrderKind.VIP)
-        second_vip = await kitchen.order(OrderKind.VIP)
+    async with running(database) as submitter:
+        normal = await submitter.order()
+        first_vip = await submitter.order(OrderKind.VIP)
+        second_vip = await submitter.order(OrderKind.VIP)
         for count in (1, 2, 3):
-            bot = await auto_bot(kitchen)
+            bot = await auto_bot(submitter)
             await eventually(lambda count=count: len(taken(database)) == count)
 
     assert taken(database) == [first_vip.id, second_vip.id, normal.id]
@@ -78,10 +78,10 @@ async def test_a_new_bot_takes_a_pending_order_at_once_and_the_most_urgent_one(
 
 async def test_a_few_bots_work_through_all_orders_one_at_a_time(database: str) -> None:
     # S0-O4
-    async with running(database, delay_seconds=0.05) as kitchen:
-        orders = [await kitchen.order() for _ in range(15)]
+    async with running(database, delay_seconds=0.05) as submitter:
+        orders = [await submitter.order() for _ in range(15)]
         for _ in range(3):
-            await auto_bot(kitchen)
+            await auto_bot(submitter)
         await eventually(lambda: len(completed(database)) == 15)
 
     assert taken(database) == [order.id for order in orders]
@@ -99,20 +99,20 @@ def most_at_once(conninfo: str) -> int:
 
 async def test_a_deleted_bots_order_goes_to_the_next_with_its_old_number(database: str) -> None:
     # S0-O3
-    async with running(database) as kitchen:
-        order = await kitchen.order()
-        await kitchen.order()
-        first = await auto_bot(kitchen)
+    async with running(database) as submitter:
+        order = await submitter.order()
+        await submitter.order()
+        first = await auto_bot(submitter)
         await eventually(lambda: taken(database) == [order.id])
-        await kitchen.submit(DeleteBot(bot_id=first.id))
-        await auto_bot(kitchen)
+        await submitter.submit(DeleteBot(bot_id=first.id))
+        await auto_bot(submitter)
         await eventually(lambda: taken(database) == [order.id, order.id])
 
 
 async def test_a_bot_that_asks_for_itself_is_not_given_an_order(database: str) -> None:
-    async with running(database) as kitchen:
-        await kitchen.bot()
-        await kitchen.order()
+    async with running(database) as submitter:
+        await submitter.bot()
+        await submitter.order()
         await asyncio.sleep(0.3)
 
     assert taken(database) == []
@@ -129,8 +129,8 @@ async def test_leftover_orders_or_bots_cause_no_further_claims(
         return True
 
     dispatch = Counting()
-    async with running(database, processors=[dispatch]) as kitchen:
-        await fill(kitchen, orders_count, bots_count)
+    async with running(database, processors=[dispatch]) as submitter:
+        await fill(submitter, orders_count, bots_count)
         await eventually(lambda: len(taken(database)) == min(orders_count, bots_count))
         await asyncio.sleep(0.3)
         monkeypatch.setattr(Runtime, "send", count)
@@ -150,11 +150,11 @@ class Counting(Dispatch):
         return await super().work(runtime, session)
 
 
-async def fill(kitchen: Kitchen, orders_count: int, bots_count: int) -> None:
+async def fill(submitter: Submitter, orders_count: int, bots_count: int) -> None:
     for _ in range(orders_count):
-        await kitchen.order()
+        await submitter.order()
     for _ in range(bots_count):
-        await auto_bot(kitchen)
+        await auto_bot(submitter)
 
 
 async def test_two_services_share_the_work_and_double_nothing(database: str) -> None:
@@ -163,9 +163,9 @@ async def test_two_services_share_the_work_and_double_nothing(database: str) -> 
         running(database, delay_seconds=0.1) as one,
         running(database, delay_seconds=0.1) as other,
     ):
-        for kitchen in (one, other) * 5:
-            await auto_bot(kitchen)
-        await asyncio.gather(*(kitchen.order() for kitchen in (one, other) * 50))
+        for submitter in (one, other) * 5:
+            await auto_bot(submitter)
+        await asyncio.gather(*(submitter.order() for submitter in (one, other) * 50))
         await eventually(lambda: len(completed(database)) == 100)
 
     assert len(taken(database)) == len(set(taken(database))) == 100

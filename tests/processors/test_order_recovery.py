@@ -14,7 +14,7 @@ from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.order_recovery import Recovery
 from daybook.projections.doctor.doctor import examine
 from daybook.projections.doctor.finding import Health
-from tests.support.committer import Kitchen, eventually, live_rows
+from tests.support.committer import Submitter, eventually, live_rows
 from tests.support.running.service import (
     assert_consistent,
     busy_bots,
@@ -38,13 +38,13 @@ def live_order(conninfo: str) -> Order:
 # SX-03
 async def test_a_bot_that_does_not_report_loses_its_claim_within_a_second(database: str) -> None:
     # D-06, S0-19, S0-25
-    async with running(database) as kitchen:
-        order = await claimed(kitchen, seconds=0.2, completion=ACK)
+    async with running(database) as submitter:
+        order = await claimed(submitter, seconds=0.2, completion=ACK)
         await eventually(lambda: busy_bots(database) == 0)
 
         after = live_order(database)
         with pytest.raises(ClaimLostError):
-            await kitchen.complete(order)
+            await submitter.complete(order)
 
     assert order.claim is not None
     (released,) = events(database, "order.released")
@@ -57,11 +57,11 @@ async def test_a_bot_that_does_not_report_loses_its_claim_within_a_second(databa
 
 async def test_after_the_last_attempt_the_order_is_dead(database: str) -> None:
     # D-10, S0-70
-    async with running(database) as kitchen:
-        bot = await kitchen.bot(ACK)
-        order = await kitchen.order()
+    async with running(database) as submitter:
+        bot = await submitter.bot(ACK)
+        order = await submitter.order()
         for _ in range(order.attempts_max):
-            await expired_claim(database, kitchen, bot)
+            await expired_claim(database, submitter, bot)
 
     assert live_order(database).status is OrderStatus.DEAD
     assert len(events(database, "order.released")) == order.attempts_max == 3
@@ -69,15 +69,15 @@ async def test_after_the_last_attempt_the_order_is_dead(database: str) -> None:
     assert_consistent(database)
 
 
-async def expired_claim(conninfo: str, kitchen: Kitchen, bot: Bot) -> None:
-    assert await kitchen.claim(bot, seconds=0) is not None
+async def expired_claim(conninfo: str, submitter: Submitter, bot: Bot) -> None:
+    assert await submitter.claim(bot, seconds=0) is not None
     await eventually(lambda: busy_bots(conninfo) == 0)
 
 
 async def test_a_bot_that_reports_in_time_is_left_alone(database: str) -> None:
-    async with running(database) as kitchen:
-        order = await claimed(kitchen, seconds=0.5, completion=ACK)
-        await kitchen.complete(order)
+    async with running(database) as submitter:
+        order = await claimed(submitter, seconds=0.5, completion=ACK)
+        await submitter.complete(order)
         await asyncio.sleep(0.8)
 
     assert completed(database) == [order.id]
@@ -85,8 +85,8 @@ async def test_a_bot_that_reports_in_time_is_left_alone(database: str) -> None:
 
 
 async def test_an_order_that_the_timer_completes_does_not_expire(database: str) -> None:
-    async with running(database, processors=[Recovery()]) as kitchen:
-        await claimed(kitchen, seconds=0)
+    async with running(database, processors=[Recovery()]) as submitter:
+        await claimed(submitter, seconds=0)
         await asyncio.sleep(0.5)
 
     assert events(database, "order.released") == []
@@ -94,8 +94,8 @@ async def test_an_order_that_the_timer_completes_does_not_expire(database: str) 
 
 async def test_two_services_take_an_expired_claim_once(database: str) -> None:
     # S0-27, S0-83
-    async with running(database) as kitchen, running(database):
-        orders = [await claimed(kitchen, seconds=0.3, completion=ACK) for _ in range(20)]
+    async with running(database) as submitter, running(database):
+        orders = [await claimed(submitter, seconds=0.3, completion=ACK) for _ in range(20)]
         await eventually(lambda: busy_bots(database) == 0)
         await asyncio.sleep(0.2)
 
@@ -107,18 +107,18 @@ async def test_two_services_take_an_expired_claim_once(database: str) -> None:
 async def test_a_bot_that_never_reports_is_taken_out_of_service_and_burns_no_more_attempts(
     database: str,
 ) -> None:  # SX-01
-    async with running(database, delay_seconds=0.05) as kitchen:
+    async with running(database, delay_seconds=0.05) as submitter:
         bot_id = uuid7()
         command = CreateBot(bot_id=bot_id, auto_claim=True, completion=ACK, failures_max=2)
-        await kitchen.submit(command)
+        await submitter.submit(command)
         for _ in range(3):
-            await kitchen.order()
+            await submitter.order()
         # Dispatch gives it an order and recovery takes it away, until it is out of service.
         await eventually(lambda: len(events(database, "bot.moved_to_dlq")) == 1)
         await asyncio.sleep(0.5)
         assert len(events(database, "order.claimed")) == 2
 
-        await kitchen.submit(RestoreBot(bot_id=bot_id, because="restarted"))
+        await submitter.submit(RestoreBot(bot_id=bot_id, because="restarted"))
         await eventually(lambda: len(events(database, "bot.moved_to_dlq")) == 2)
 
     moved, _ = events(database, "bot.moved_to_dlq")
@@ -131,11 +131,11 @@ async def test_a_bot_that_never_reports_is_taken_out_of_service_and_burns_no_mor
 async def test_the_doctor_names_a_bot_out_of_service_and_how_to_bring_it_back(
     database: str,
 ) -> None:  # SX-01
-    async with running(database, delay_seconds=0.05) as kitchen:
+    async with running(database, delay_seconds=0.05) as submitter:
         bot_id = uuid7()
         command = CreateBot(bot_id=bot_id, auto_claim=True, completion=ACK, failures_max=1)
-        await kitchen.submit(command)
-        await kitchen.order()
+        await submitter.submit(command)
+        await submitter.order()
         await eventually(lambda: len(events(database, "bot.moved_to_dlq")) == 1)
         async with await connect(reader_conninfo(database)) as reader:
             found = {one.what: one async for one in examine(reader)}

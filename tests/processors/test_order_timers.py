@@ -15,7 +15,7 @@ from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.leader import STANDBY_DELAY_SECONDS, TRY_LEADER_LOCK
 from daybook.processors.order_timers import Completions
 from daybook.processors.processor import Processor, Runtime, Session, WakesOn
-from tests.support.committer import Kitchen, eventually, open_kitchen, rows
+from tests.support.committer import Submitter, eventually, open_submitter, rows
 from tests.support.databases.tcp_proxy import proxy_to
 from tests.support.running.service import (
     PROMPT_SECONDS,
@@ -46,9 +46,9 @@ WHERE claim.topic = 'order.claimed'
 @pytest.mark.alone
 async def test_an_order_is_complete_within_150_ms_of_its_due_time(database: str) -> None:
     # S0-20, S0-76
-    async with running(database) as kitchen:
+    async with running(database) as submitter:
         for number in range(50):
-            await claimed(kitchen, seconds=0.3 + number / 50)
+            await claimed(submitter, seconds=0.3 + number / 50)
         await eventually(lambda: len(completed(database)) == 50)
 
     late = lateness(database).values()
@@ -60,10 +60,10 @@ async def test_an_order_is_complete_within_150_ms_of_its_due_time(database: str)
 
 
 async def test_a_claim_that_is_due_before_the_one_awaited_is_not_missed(database: str) -> None:
-    async with running(database) as kitchen:
-        await claimed(kitchen, seconds=0.9)
+    async with running(database) as submitter:
+        await claimed(submitter, seconds=0.9)
         await asyncio.sleep(0.1)
-        sooner = await claimed(kitchen, seconds=0.1)
+        sooner = await claimed(submitter, seconds=0.1)
         await eventually(lambda: completed(database) == [sooner.id])
 
     assert lateness(database)[sooner.id] < PROMPT_SECONDS
@@ -74,8 +74,8 @@ async def test_orders_due_during_a_downtime_are_completed_by_the_next_process(
     database: str,
 ) -> None:
     # S0-20, S0-37, S0-71, S0-72, S0-74: nobody but the server was needed
-    async with open_kitchen(database) as kitchen:
-        order = await claimed(kitchen, seconds=0)
+    async with open_submitter(database) as submitter:
+        order = await claimed(submitter, seconds=0)
 
     async with running(database):
         await eventually(lambda: completed(database) == [order.id])
@@ -86,8 +86,8 @@ async def test_a_claim_that_was_made_before_the_start_waits_for_its_due_time(
     database: str,
 ) -> None:
     # S0-21
-    async with open_kitchen(database) as kitchen:
-        order = await claimed(kitchen, seconds=0.5)
+    async with open_submitter(database) as submitter:
+        order = await claimed(submitter, seconds=0.5)
 
     async with running(database):
         await eventually(lambda: completed(database) == [order.id])
@@ -97,9 +97,9 @@ async def test_a_claim_that_was_made_before_the_start_waits_for_its_due_time(
 @pytest.mark.alone
 async def test_two_services_complete_every_order_once_and_on_time(database: str) -> None:
     # S0-27, S0-83
-    async with running(database) as kitchen, running(database):
+    async with running(database) as submitter, running(database):
         for _ in range(50):
-            await claimed(kitchen, seconds=0.5)
+            await claimed(submitter, seconds=0.5)
         await eventually(lambda: len(completed(database)) >= 50)
         await asyncio.sleep(0.2)
 
@@ -112,21 +112,23 @@ async def test_without_the_lock_two_completions_at_once_still_complete_an_order_
     database: str,
 ) -> None:
     # S0-27, S0-83, D-05: nothing hangs on the lock
-    async with open_kitchen(database) as one, open_kitchen(database) as other:
+    async with open_submitter(database) as one, open_submitter(database) as other:
         for _ in range(50):
             await claimed(one, seconds=0)
-        await asyncio.gather(*(_complete_all(database, kitchen) for kitchen in (one, other) * 2))
+        await asyncio.gather(
+            *(_complete_all(database, submitter) for submitter in (one, other) * 2)
+        )
 
     assert len(completed(database)) == len(set(completed(database))) == 50
     assert_consistent(database)
 
 
-async def _complete_all(conninfo: str, kitchen: Kitchen) -> None:
+async def _complete_all(conninfo: str, submitter: Submitter) -> None:
     service = Service(conninfo, processors=())
     runtime = Runtime(
         instance=uuid7(),
         conninfo=conninfo,
-        committer=kitchen.committer,
+        committer=submitter.committer,
         notifier=service.notifier,
     )
     async with await connect(reader_conninfo(conninfo)) as connection:
@@ -161,8 +163,8 @@ async def test_a_failing_leader_lock_lets_no_processor_run(own_database: str) ->
     # S0-82: a lock that fails does not let everybody in
     rows(own_database, "REVOKE EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) FROM PUBLIC")
     watcher = Watching()
-    async with running(own_database, processors=[watcher, Completions()]) as kitchen:
-        await claimed(kitchen, seconds=0)
+    async with running(own_database, processors=[watcher, Completions()]) as submitter:
+        await claimed(submitter, seconds=0)
         await asyncio.sleep(1)
         assert completed(own_database) == watcher.turns == []
         rows(own_database, "GRANT EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) TO PUBLIC")
@@ -171,11 +173,11 @@ async def test_a_failing_leader_lock_lets_no_processor_run(own_database: str) ->
 
 async def test_the_log_shows_due_time_and_outcome_of_each_claim(database: str) -> None:
     # S0-73
-    async with running(database) as kitchen:
-        timed = await claimed(kitchen, seconds=0.2)
-        silent = await claimed(kitchen, seconds=0.2, completion=CompletionMode.ACK)
-        reported = await claimed(kitchen, seconds=9, completion=CompletionMode.ACK)
-        await kitchen.complete(reported)
+    async with running(database) as submitter:
+        timed = await claimed(submitter, seconds=0.2)
+        silent = await claimed(submitter, seconds=0.2, completion=CompletionMode.ACK)
+        reported = await claimed(submitter, seconds=9, completion=CompletionMode.ACK)
+        await submitter.complete(reported)
         await eventually(lambda: busy_bots(database) == 0)
 
     shown = {claim_id: (due, ended, *how) for claim_id, due, ended, *how in rows(database, AUDIT)}
@@ -185,9 +187,9 @@ async def test_the_log_shows_due_time_and_outcome_of_each_claim(database: str) -
         (silent, "order.released", "expired", "system:recovery"),
         (reported, "order.completed", "report", "test"),
     ):
-        due, ended, *told = shown[str(claim_of(order))]
+        due, ended, *text = shown[str(claim_of(order))]
         assert order.claim is not None
-        assert (due, told) == (order.claim.until, how)
+        assert (due, text) == (order.claim.until, how)
         assert (ended >= due) == (order is not reported)
 
 
@@ -207,8 +209,8 @@ async def test_a_hanging_leader_delays_orders_by_the_standby_delay_at_most(
     # S0-85, D-05: what stands in for a lock that expires
     async with await connect(reader_conninfo(database)) as sleeper:
         await sleeper.execute(TRY_LEADER_LOCK)
-        async with running(database) as kitchen:
-            order = await claimed(kitchen, seconds=0)
+        async with running(database) as submitter:
+            order = await claimed(submitter, seconds=0)
             await eventually(lambda: completed(database) == [order.id])
 
     assert STANDBY_DELAY_SECONDS <= lateness(database)[order.id] < STANDBY_DELAY_SECONDS + 1.5
@@ -232,8 +234,8 @@ async def test_an_unavailable_leader_lock_is_logged_once_and_so_is_its_return(
 async def test_a_lost_database_is_waited_for_in_silence(
     database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with proxy_to(database) as proxy, running(proxy.conninfo) as kitchen:
-        order = await claimed(kitchen, seconds=0.5)
+    async with proxy_to(database) as proxy, running(proxy.conninfo) as submitter:
+        order = await claimed(submitter, seconds=0.5)
         proxy.refusing = True
         proxy.drop_all()
         await asyncio.sleep(1)
@@ -245,15 +247,15 @@ async def test_a_lost_database_is_waited_for_in_silence(
 
 
 async def test_a_session_that_was_ended_by_the_server_is_opened_again(database: str) -> None:
-    async with running(database) as kitchen:
-        await claimed(kitchen, seconds=0)
+    async with running(database) as submitter:
+        await claimed(submitter, seconds=0)
         await eventually(lambda: len(completed(database)) == 1)
         rows(
             database,
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
         )
-        await claimed(kitchen, seconds=0)
+        await claimed(submitter, seconds=0)
         await eventually(lambda: len(completed(database)) == 2)
 
 
@@ -261,13 +263,13 @@ async def test_a_late_completion_of_a_released_claim_does_not_shorten_the_next(
     database: str,
 ) -> None:
     # D-06, S0-83: the late callback
-    async with running(database) as kitchen:
-        bot = await kitchen.bot()
-        await kitchen.order()
-        first = await kitchen.claim(bot, seconds=0.3)
+    async with running(database) as submitter:
+        bot = await submitter.bot()
+        await submitter.order()
+        first = await submitter.claim(bot, seconds=0.3)
         assert first is not None
-        await kitchen.submit(ReleaseOrder(order_id=first.id))
-        second = await kitchen.claim(bot, seconds=0.8)
+        await submitter.submit(ReleaseOrder(order_id=first.id))
+        second = await submitter.claim(bot, seconds=0.8)
         assert second is not None
         await eventually(lambda: completed(database) == [first.id])
 
@@ -278,8 +280,8 @@ async def test_a_late_completion_of_a_released_claim_does_not_shorten_the_next(
 
 async def test_a_bot_that_must_report_is_not_completed_by_time(database: str) -> None:
     # D-06
-    async with running(database, processors=[Completions()]) as kitchen:
-        await claimed(kitchen, seconds=0, completion=CompletionMode.ACK)
+    async with running(database, processors=[Completions()]) as submitter:
+        await claimed(submitter, seconds=0, completion=CompletionMode.ACK)
         await asyncio.sleep(0.3)
 
     assert completed(database) == []
@@ -297,8 +299,8 @@ class Broken(Processor):
 async def test_a_defect_in_one_processor_leaves_the_others_at_work(
     database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running(database, processors=[Broken(), Completions()]) as kitchen:
-        order = await claimed(kitchen, seconds=0.1)
+    async with running(database, processors=[Broken(), Completions()]) as submitter:
+        order = await claimed(submitter, seconds=0.1)
         await eventually(lambda: completed(database) == [order.id])
 
     assert "RuntimeError: a defect" in caplog.text

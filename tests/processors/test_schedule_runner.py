@@ -11,14 +11,14 @@ from daybook.domain.schedules.commands import RUNS_MAX, PutSchedule
 from daybook.domain.schedules.schedule import MissedRuns
 from daybook.processors.schedule_runner import Schedules
 from tests.support.committer import (
-    Kitchen,
+    Submitter,
     eventually,
     fold_of_the_log,
     live_rows,
-    open_kitchen,
+    open_submitter,
     rows,
 )
-from tests.support.running.service_process import serving
+from tests.support.running.service_process import ServiceProcess
 from tests.support.schedules import NAME, Backdate, plan
 
 # How late each slot was fired, in seconds.
@@ -42,8 +42,8 @@ async def back_from_downtime(database: str, seconds: float, **changes: Any) -> d
     """A schedule of every minute for which nobody was there for so long."""
     now = datetime.now(UTC)
     due_at = now.replace(second=0, microsecond=0) - timedelta(seconds=seconds)
-    async with open_kitchen(database) as kitchen:
-        await kitchen.submit(Backdate(due_at, cron="* * * * *", **changes))
+    async with open_submitter(database) as submitter:
+        await submitter.submit(Backdate(due_at, cron="* * * * *", **changes))
     return due_at
 
 
@@ -51,9 +51,9 @@ async def back_from_downtime(database: str, seconds: float, **changes: Any) -> d
 async def test_a_slot_is_fired_when_it_is_due_and_not_before(database: str) -> None:
     due_at = datetime.now(UTC) + timedelta(seconds=1.5)
     async with service(database) as running:
-        kitchen = Kitchen(running.committer)
-        await kitchen.submit(Backdate(due_at, cron="0 0 1 1 *"))
-        await kitchen.submit(PutSchedule(name="paused", plan=plan(cron="* * * * *"), paused=True))
+        submitter = Submitter(running.committer)
+        await submitter.submit(Backdate(due_at, cron="0 0 1 1 *"))
+        await submitter.submit(PutSchedule(name="paused", plan=plan(cron="* * * * *"), paused=True))
         await eventually(lambda: slots(database) == [due_at])
 
     ((late_seconds,),) = rows(database, READ_LATENESS)
@@ -96,9 +96,9 @@ async def test_of_several_processes_one_fires(database: str) -> None:
     count = 30
     due_at = datetime.now(UTC) + timedelta(seconds=1)
     async with service(database) as one, service(database), service(database):
-        kitchen = Kitchen(one.committer)
+        submitter = Submitter(one.committer)
         for number in range(count):
-            await kitchen.submit(Backdate(due_at, str(number), cron="0 0 1 1 *"))
+            await submitter.submit(Backdate(due_at, str(number), cron="0 0 1 1 *"))
         await eventually(lambda: len(slots(database)) >= count)
         await asyncio.sleep(2.5)  # Those who stand by have had their look too.
 
@@ -109,15 +109,15 @@ async def test_of_several_processes_one_fires(database: str) -> None:
 @pytest.mark.anyio
 async def test_one_that_cannot_be_fired_stops_no_other(database: str) -> None:
     due_at = datetime.now(UTC)
-    async with open_kitchen(database) as kitchen:
-        await kitchen.submit(Backdate(due_at, "a", cron="0 0 1 1 *"))
-        await kitchen.submit(Backdate(due_at, "b", cron="0 0 1 1 *"))
+    async with open_submitter(database) as submitter:
+        await submitter.submit(Backdate(due_at, "a", cron="0 0 1 1 *"))
+        await submitter.submit(Backdate(due_at, "b", cron="0 0 1 1 *"))
     # Its job is in the log already, which nobody but an operator can bring about.
     async with service(database):
         await eventually(lambda: len(slots(database)) == 2)
         rows(database, "UPDATE schedules SET next_run_at = %(due)s", {"due": due_at})
-        async with open_kitchen(database) as kitchen:
-            await kitchen.submit(Backdate(datetime.now(UTC), "c", cron="0 0 1 1 *"))
+        async with open_submitter(database) as submitter:
+            await submitter.submit(Backdate(datetime.now(UTC), "c", cron="0 0 1 1 *"))
         await eventually(lambda: len(slots(database)) == 3)
 
 
@@ -126,8 +126,8 @@ def test_two_servers_fire_every_minute_once_and_in_time(database: str) -> None:
     # S4-13
     job = {"queue": "reports", "type": "report"}
     with (
-        serving(database, delay_seconds=1) as one,
-        serving(database, delay_seconds=1) as other,
+        ServiceProcess(database, delay_seconds=1) as one,
+        ServiceProcess(database, delay_seconds=1) as other,
     ):
         for server in (one, other):
             body = {"name": NAME, "cron": "* * * * *", "job": job}

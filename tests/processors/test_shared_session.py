@@ -12,7 +12,7 @@ from daybook.eventlog.postgres.connections import configure, reader_conninfo
 from daybook.processors.processor import Processor, Runtime, Session
 from daybook.processors.webhooks.notifications import Notifications
 from tests.processors.test_wakes_on import name_of, registered
-from tests.support.committer import open_kitchen
+from tests.support.committer import open_submitter
 from tests.support.jobs import Workshop
 
 pytestmark = pytest.mark.anyio
@@ -37,14 +37,14 @@ class Shared(AsyncConnection[TupleRow]):
 async def test_a_process_manager_sends_the_shared_session_single_statements(
     processor: Processor, database: str
 ) -> None:
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
-        await Workshop(kitchen).job()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
+        await Workshop(submitter).job()
         service = Service(database, processors=())
         runtime = Runtime(
             instance=uuid7(),
             conninfo=database,
-            committer=kitchen.committer,
+            committer=submitter.committer,
             notifier=service.notifier,
         )
         conninfo = reader_conninfo(database)

@@ -25,7 +25,7 @@ from daybook.processors.webhooks.deliveries import Deliveries
 from daybook.processors.webhooks.notifications import EnqueueNotifications, Notifications
 from daybook.processors.webhooks.webhook import Webhook
 from daybook.projections.registry import LIVE_TABLES
-from tests.support.committer import MAPPER, Kitchen, eventually
+from tests.support.committer import MAPPER, Submitter, eventually
 from tests.support.jobs import Workshop
 
 pytestmark = pytest.mark.anyio
@@ -57,8 +57,8 @@ def test_every_process_manager_declares_what_wakes_it(processor: Processor) -> N
     assert names_of(processor.wakes_on) <= {decider.name for decider in DECIDERS}
 
 
-class Noting(AsyncCursor[TupleRow]):
-    """Notes every statement that is sent through it."""
+class RecordingCursor(AsyncCursor[TupleRow]):
+    """Records every statement that is sent through it."""
 
     statements: ClassVar[list[str]] = []
 
@@ -68,10 +68,10 @@ class Noting(AsyncCursor[TupleRow]):
 
 
 @asynccontextmanager
-async def noted(conninfo: str) -> AsyncIterator[AsyncConnection[TupleRow]]:
-    Noting.statements.clear()
+async def recording_connection(conninfo: str) -> AsyncIterator[AsyncConnection[TupleRow]]:
+    RecordingCursor.statements.clear()
     async with await connect(reader_conninfo(conninfo)) as connection:
-        connection.cursor_factory = Noting
+        connection.cursor_factory = RecordingCursor
         yield connection
 
 
@@ -95,11 +95,11 @@ async def test_a_process_manager_wakes_on_every_table_that_it_reads(
             committer=service.committer,
             notifier=service.notifier,
         )
-        async with noted(database) as connection:
+        async with recording_connection(database) as connection:
             await processor.work(runtime, Session(connection, 0))
 
-    looked_at = tables_in(Noting.statements) & KINDS.keys()
-    assert Noting.statements
+    looked_at = tables_in(RecordingCursor.statements) & KINDS.keys()
+    assert RecordingCursor.statements
     assert {KINDS[table] for table in looked_at} <= names_of(processor.wakes_on)
 
 
@@ -131,13 +131,13 @@ async def test_a_processor_that_wakes_on_orders_runs_for_orders_and_not_for_jobs
     monkeypatch.setattr(leader, "POLL_SECONDS", FOR_EVER_SECONDS)
     processor = HearsOrders()
     async with Service(database, read_models=(), processors=[processor]) as service:
-        kitchen = Kitchen(service.committer)
+        submitter = Submitter(service.committer)
         # Past the ring with which it begins to listen.
         await asyncio.sleep(0.5)
         before = processor.looks_count
         for _ in range(20):
-            await Workshop(kitchen).job()
+            await Workshop(submitter).job()
         await asyncio.sleep(0.2)
         assert processor.looks_count == before
-        await kitchen.order()
+        await submitter.order()
         await eventually(lambda: processor.looks_count == before + 1, 2)

@@ -7,7 +7,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.conftest import fresh_database
-from tests.support.committer import open_kitchen
+from tests.support.committer import open_submitter
 from tests.support.rebuilds import Evening, follow
 
 
@@ -16,8 +16,8 @@ def past_evening(server: str, template: str) -> Iterator[str]:
     """Yields the name of a template database with orders and bots, read models included."""
 
     async def play(conninfo: str) -> None:
-        async with open_kitchen(conninfo) as kitchen:
-            await Evening(kitchen).go_on(200)
+        async with open_submitter(conninfo) as submitter:
+            await Evening(submitter).go_on(200)
         await follow(conninfo)
 
     with fresh_database(server, template) as conninfo:

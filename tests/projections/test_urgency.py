@@ -14,7 +14,7 @@ from daybook.projections.explain.explain import explain
 from daybook.projections.explain.reasons import BehindPriority
 from daybook.projections.orders.order_list import read_orders
 from daybook.projections.time_travel.lists import orders_as_of
-from tests.support.committer import Kitchen, open_kitchen, rows
+from tests.support.committer import Submitter, open_submitter, rows
 from tests.support.jobs import new_job, open_workshop
 
 pytestmark = pytest.mark.anyio
@@ -26,9 +26,9 @@ AGE_ORDERS = (
 )
 
 
-async def _orders(kitchen: Kitchen, chance: random.Random) -> list[Order]:
+async def _orders(submitter: Submitter, chance: random.Random) -> list[Order]:
     kinds = chance.choices([OrderKind.VIP, OrderKind.NORMAL], weights=[1, 2], k=COUNT)
-    return [await kitchen.order(kind) for kind in kinds]
+    return [await submitter.order(kind) for kind in kinds]
 
 
 def _numbers(orders: list[Order]) -> list[int]:
@@ -44,15 +44,15 @@ async def _ahead(connection: Any, order: Order) -> int:
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_orders_are_claimed_listed_and_explained_by_urgency(database: str, seed: int) -> None:
-    async with open_kitchen(database) as kitchen:
-        orders = sorted(await _orders(kitchen, random.Random(seed)), key=urgency)
+    async with open_submitter(database) as submitter:
+        orders = sorted(await _orders(submitter, random.Random(seed)), key=urgency)
         ((head,),) = rows(database, "SELECT max(position) FROM log")
         async with await connect(reader_conninfo(database)) as reader:
             listed = (await read_orders(reader, limit=COUNT)).orders
             past = await orders_as_of(reader, head, limit=COUNT, only=None)
             ahead = [await _ahead(reader, order) for order in orders]
-        bots = [await kitchen.bot() for _ in orders]
-        claimed = [await kitchen.claim(bot) for bot in bots]
+        bots = [await submitter.bot() for _ in orders]
+        claimed = [await submitter.claim(bot) for bot in bots]
     assert _numbers(listed) == _numbers(orders)
     assert _numbers([*past]) == _numbers(orders)
     assert ahead == [*range(COUNT)]
@@ -62,15 +62,15 @@ async def test_orders_are_claimed_listed_and_explained_by_urgency(database: str,
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_aged_orders_are_claimed_with_the_vip_orders(database: str, seed: int) -> None:
     chance = random.Random(seed)
-    async with open_kitchen(database) as kitchen:
-        orders = await _orders(kitchen, chance)
+    async with open_submitter(database) as submitter:
+        orders = await _orders(submitter, chance)
         aged = {order.number for order in orders[: chance.randint(0, COUNT)]}
         rows(database, AGE_ORDERS, {"last": max(aged, default=0)})
         claimed = []
         for _ in orders:
-            bot = await kitchen.bot()
+            bot = await submitter.bot()
             claim = ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10, aging_seconds=1800)
-            claimed.append((await kitchen.submit(claim)).result.order)
+            claimed.append((await submitter.submit(claim)).result.order)
     expected = sorted(orders, key=lambda order: urgency(order, is_aged=order.number in aged))
     assert _numbers(claimed) == _numbers(expected)
 

@@ -34,12 +34,12 @@ class Answer:
     @property
     def problem(self) -> tuple[int, str]:
         """Status and kind of the problem, after a look at its shape."""
-        told = self.json
-        assert self.headers["content-type"] == "application/problem+json", told
-        assert told["type"] == "urn:daybook:problem:" + told["code"].replace("_", "-")
-        assert told["error"] == told["detail"]
-        assert told["status"] == self.status
-        return int(self.status), told["type"].rpartition(":")[2]
+        body = self.json
+        assert self.headers["content-type"] == "application/problem+json", body
+        assert body["type"] == "urn:daybook:problem:" + body["code"].replace("_", "-")
+        assert body["error"] == body["detail"]
+        assert body["status"] == self.status
+        return int(self.status), body["type"].rpartition(":")[2]
 
 
 class Api:

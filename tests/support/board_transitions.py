@@ -29,7 +29,7 @@ from daybook.domain.orders import commands
 from daybook.domain.orders.bot import BOT, ERROR_CHARACTERS_MAX, ERRORS_MAX, Bot
 from daybook.domain.orders.claim import CompletedVia, CompletionMode, ReleaseReason
 from daybook.domain.orders.order import ORDER, ORDER_RANKS, Order, OrderKind
-from tests.support.order_state_machine import PlainDesk
+from tests.support.order_state_machine import PlainUnitOfWork
 
 FILE = FILES / "board" / "transitions.js"
 HISTORIES, STEPS = 40, 200
@@ -79,7 +79,7 @@ Changes = Sequence[Change]
 
 
 def history(random: Random, steps: int) -> list[Change]:
-    desk = PlainDesk()
+    desk = PlainUnitOfWork()
     for _ in range(steps):
         desk.now += timedelta(milliseconds=random.randrange(1, 9000))
         with suppress(Refusal):
@@ -87,7 +87,7 @@ def history(random: Random, steps: int) -> list[Change]:
     return list(_changes(desk))
 
 
-def _draw(desk: PlainDesk, random: Random) -> Command[Any]:
+def _draw(desk: PlainUnitOfWork, random: Random) -> Command[Any]:
     """A random command, which may be refused."""
     draw = random.choice(DRAWS)
     orders = [one for one in desk.states.values() if isinstance(one, Order)]
@@ -180,7 +180,7 @@ DRAWS: Sequence[Callable[..., Command[Any]]] = (
 )
 
 
-def _changes(desk: PlainDesk) -> Iterator[Change]:
+def _changes(desk: PlainUnitOfWork) -> Iterator[Change]:
     states: dict[UUID, Any] = {}
     rendered: dict[UUID, JSON] = {}
     for aggregate_id, event in desk.log:

@@ -1,4 +1,4 @@
-"""A kitchen for tests: a committer on a real database, and short ways to give it commands."""
+"""A committer on a real database, with short methods for the commands of orders and bots."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ def origin() -> Origin:
     return Origin(command_id=uuid7(), actor="test")
 
 
-class Kitchen:
+class Submitter:
     def __init__(self, committer: Committer) -> None:
         self.committer = committer
 
@@ -74,13 +74,13 @@ class Kitchen:
 
 
 @asynccontextmanager
-async def open_kitchen(
+async def open_submitter(
     conninfo: str,
     *,
     lanes: int = 1,
     deadline_seconds: float = 5.0,
     on_commit: OnCommit = ignore_commit,
-) -> AsyncIterator[Kitchen]:
+) -> AsyncIterator[Submitter]:
     committer = Committer(
         conninfo,
         tables=LIVE_TABLES,
@@ -90,7 +90,7 @@ async def open_kitchen(
         on_commit=on_commit,
     )
     async with committer:
-        yield Kitchen(committer)
+        yield Submitter(committer)
 
 
 def rows(conninfo: str, query: str, parameters: dict[str, Any] | None = None) -> list[Any]:

@@ -220,19 +220,19 @@ class StandIn:
                 self._back(job, crashes=job.get("crashes", 0) + 1, error="lease_expired")
 
     def _heartbeats(self, seen: Seen) -> Reply:
-        held, lost = [], []
+        extended, lost = [], []
         for claim in seen.body["claims"]:
             job = self.jobs[claim["id"]]
             if job.get("claimId") != claim["claimId"]:
                 lost.append(claim["claimId"])
                 continue
             self._set(job, leaseUntil=self._in(claim.get("leaseSeconds") or job["leaseSeconds"]))
-            held.append({**claim, "leaseUntil": job["leaseUntil"]})
-        return 200, {"held": held, "lost": lost}
+            extended.append({**claim, "leaseUntil": job["leaseUntil"]})
+        return 200, {"held": extended, "lost": lost}
 
     def _report(self, seen: Seen, job_id: str, deed: str) -> Reply:
         body = dict(seen.body)
-        job = self._held(job_id, body["claimId"])
+        job = self._require_claim(job_id, body["claimId"])
         if deed == "heartbeat":
             self._set(job, leaseUntil=self._in(job["leaseSeconds"]))
             return 200, {"leaseUntil": job["leaseUntil"]}
@@ -248,7 +248,7 @@ class StandIn:
         answers = []
         for one in seen.body["results"]:
             try:
-                job = self._held(one["id"], one["claimId"])
+                job = self._require_claim(one["id"], one["claimId"])
                 self._finish(job, one)
                 answers.append({"id": one["id"], "status": job["status"]})
             except Problem as problem:
@@ -256,7 +256,7 @@ class StandIn:
                 answers.append({"id": one["id"], "code": code, "error": error})
         return 200, {"results": answers}
 
-    def _held(self, job_id: str, claim_id: str) -> Body:
+    def _require_claim(self, job_id: str, claim_id: str) -> Body:
         job = self._job(job_id)
         if job.get("claimId") != claim_id:
             raise Problem(409, "claim_lost", f"Claim {claim_id} no longer holds job {job_id}.")

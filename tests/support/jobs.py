@@ -12,7 +12,7 @@ from daybook.domain.errors import Refusal
 from daybook.domain.jobs.create import CreatedJob, CreateJobs, JobRequest, NewJob
 from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.work import ClaimJobs, FinishJobs, JobResult, JobSelector, Outcome
-from tests.support.committer import Kitchen, open_kitchen
+from tests.support.committer import Submitter, open_submitter
 
 QUEUE = "email"
 TYPE = "send"
@@ -29,8 +29,8 @@ def new_job(queue: str = QUEUE, type_: str = TYPE, **fields: Any) -> NewJob:
 
 
 class Workshop:
-    def __init__(self, kitchen: Kitchen) -> None:
-        self.submit = kitchen.submit
+    def __init__(self, submitter: Submitter) -> None:
+        self.submit = submitter.submit
 
     async def enqueue(self, *new: NewJob) -> list[CreatedJob]:
         answer: list[CreatedJob] = (await self.submit(CreateJobs(new))).result
@@ -63,11 +63,11 @@ class Workshop:
 
     async def finish(self, job: Job, outcome: Outcome = Outcome.DONE, **fields: Any) -> Job:
         result = self.result(job, outcome, **fields)
-        (settled,) = (await self.submit(FinishJobs(results=[result], jitter=1))).result
-        if isinstance(settled.answer, Refusal):
-            raise settled.answer
-        assert isinstance(settled.answer, Job)
-        return settled.answer
+        (finished,) = (await self.submit(FinishJobs(results=[result], jitter=1))).result
+        if isinstance(finished.answer, Refusal):
+            raise finished.answer
+        assert isinstance(finished.answer, Job)
+        return finished.answer
 
     @staticmethod
     def result(
@@ -80,8 +80,8 @@ class Workshop:
 
 @asynccontextmanager
 async def open_workshop(conninfo: str, **options: Any) -> AsyncIterator[Workshop]:
-    async with open_kitchen(conninfo, **options) as kitchen:
-        yield Workshop(kitchen)
+    async with open_submitter(conninfo, **options) as submitter:
+        yield Workshop(submitter)
 
 
 def raw(text: str) -> Raw:

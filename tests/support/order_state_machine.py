@@ -1,4 +1,4 @@
-"""A model of the kitchen, and a machine that gives it random commands, right and wrong ones."""
+"""A model of orders and bots, and a state machine that gives it valid and invalid commands."""
 
 from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -38,8 +38,8 @@ from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-class PlainDesk:
-    """A desk over a dictionary: everything is at hand, and ready orders are found by sorting."""
+class PlainUnitOfWork:
+    """A unit of work over a dictionary: all aggregates are loaded, ready orders are sorted."""
 
     def __init__(self) -> None:
         self.now = NOON
@@ -114,7 +114,7 @@ def _is_dead(events: list[Any]) -> bool:
     return is_dead
 
 
-class KitchenMachine(RuleBasedStateMachine):
+class OrderMachine(RuleBasedStateMachine):
     """Random commands, right and wrong ones, against what must hold after each."""
 
     orders: Bundle[UUID] = Bundle("orders")
@@ -124,18 +124,18 @@ class KitchenMachine(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.desk = PlainDesk()
+        self.unit_of_work = PlainUnitOfWork()
 
     def attempt(self, command: Command[Any]) -> type[Refusal] | None:
         """A refusal must leave everything as it was."""
-        before = dict(self.desk.states)
-        events_count = len(self.desk.log)
+        before = dict(self.unit_of_work.states)
+        events_count = len(self.unit_of_work.log)
         try:
-            command.decide(self.desk)
+            command.decide(self.unit_of_work)
         except Refusal as refusal:
-            # The real desk takes back what a refused command recorded; here nothing may have been.
-            assert self.desk.states == before
-            assert len(self.desk.log) == events_count
+            # The real unit of work drops the events of a refused command; this one has none.
+            assert self.unit_of_work.states == before
+            assert len(self.unit_of_work.log) == events_count
             return type(refusal)
         return None
 
@@ -147,7 +147,7 @@ class KitchenMachine(RuleBasedStateMachine):
 
     @rule(bot_id=bots)
     def an_operator_restores_a_bot(self, bot_id: UUID) -> None:
-        is_dead = self.desk.states[bot_id].dead_at is not None
+        is_dead = self.unit_of_work.states[bot_id].dead_at is not None
         refused = self.attempt(RestoreBot(bot_id=bot_id, because="repaired"))
         assert is_dead is (refused is None) or refused is BotDeletedError
 
@@ -180,7 +180,7 @@ class KitchenMachine(RuleBasedStateMachine):
 
     @rule(order_id=orders, retryable=st.booleans())
     def a_bot_fails(self, order_id: UUID, retryable: bool) -> None:
-        claim = self.desk.states[order_id].claim
+        claim = self.unit_of_work.states[order_id].claim
         claim_id = claim.id if claim else uuid7()
         self.attempt(
             FailOrder(order_id=order_id, claim_id=claim_id, error="burnt", retryable=retryable)
@@ -205,33 +205,33 @@ class KitchenMachine(RuleBasedStateMachine):
     @rule()
     def everything_is_cleared(self) -> None:
         self.attempt(ClearOrders())
-        assert not self.desk.all(ORDER)
+        assert not self.unit_of_work.all(ORDER)
 
     @rule(seconds=st.integers(1, 20))
     def time_passes(self, seconds: int) -> None:
-        self.desk.now += timedelta(seconds=seconds)
+        self.unit_of_work.now += timedelta(seconds=seconds)
 
     @invariant()
     def orders_and_bots_agree_on_every_claim(self) -> None:  # S0-02, S0-19, S0-26, S0-38…S0-40
-        states = self.desk.states.values()
-        held = {
+        states = self.unit_of_work.states.values()
+        claimed = {
             (s.claim.id, s.id, s.claim.bot_id) for s in states if isinstance(s, Order) and s.claim
         }
         working = {
             (s.claim_id, s.order_id, s.id) for s in states if isinstance(s, Bot) and s.order_id
         }
-        assert held == working
-        assert len({bot_id for _, _, bot_id in held}) == len(held)
+        assert claimed == working
+        assert len({bot_id for _, _, bot_id in claimed}) == len(claimed)
 
     @invariant()
     def nothing_that_is_gone_holds_anything(self) -> None:
-        for state in self.desk.states.values():
+        for state in self.unit_of_work.states.values():
             if state.deleted_at is not None:
                 assert state.claim is None if isinstance(state, Order) else state.order_id is None
 
     @invariant()
     def a_bot_out_of_service_holds_nothing(self) -> None:  # SX-01, I-16
-        for state in self.desk.states.values():
+        for state in self.unit_of_work.states.values():
             if not isinstance(state, Bot):
                 continue
             if state.dead_at is not None:
@@ -244,14 +244,14 @@ class KitchenMachine(RuleBasedStateMachine):
     @invariant()
     def a_bot_is_out_of_service_after_as_many_failures_in_a_row_as_it_may_have(self) -> None:
         """Counted from the log, without the count that the events keep."""
-        for bot_id, state in self.desk.states.items():
+        for bot_id, state in self.unit_of_work.states.items():
             if isinstance(state, Bot):
-                events = [event for owner, event in self.desk.log if owner == bot_id]
+                events = [event for owner, event in self.unit_of_work.log if owner == bot_id]
                 assert (state.dead_at is not None) is _is_dead(events)
 
     @invariant()
     def what_is_complete_is_held_by_nobody_and_says_who_cooked_it(self) -> None:
-        for state in self.desk.states.values():
+        for state in self.unit_of_work.states.values():
             if isinstance(state, Order):
                 is_complete = state.status is OrderStatus.COMPLETE
                 assert is_complete == (state.completed_under is not None)
@@ -259,14 +259,14 @@ class KitchenMachine(RuleBasedStateMachine):
 
     @invariant()
     def attempts_stay_within_their_limit(self) -> None:
-        for state in self.desk.states.values():
+        for state in self.unit_of_work.states.values():
             if isinstance(state, Order):
                 assert 0 <= state.attempts <= state.attempts_max
 
     @invariant()
     def replaying_the_log_gives_the_same_state(self) -> None:
-        for aggregate_id, state in self.desk.states.items():
-            events = [event for owner, event in self.desk.log if owner == aggregate_id]
+        for aggregate_id, state in self.unit_of_work.states.items():
+            events = [event for owner, event in self.unit_of_work.log if owner == aggregate_id]
             decider: Decider[Any] = ORDER if isinstance(state, Order) else BOT
             assert decider.fold(events) == state
             assert state.version == len(events)

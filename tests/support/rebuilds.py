@@ -21,7 +21,7 @@ from daybook.projections.rebuild.comparison import Comparison
 from daybook.projections.rebuild.rebuild import Rebuilt, rebuilding
 from daybook.projections.rebuild.targets import MAPPER, TARGETS, Target
 from daybook.projections.registry import READ_MODELS
-from tests.support.committer import Kitchen
+from tests.support.committer import Submitter
 from tests.support.jobs import QUEUE, Workshop, raw
 
 ALL = [target.name for target in TARGETS]
@@ -83,17 +83,17 @@ async def follow(conninfo: str) -> None:
 
 
 class Evening:
-    """A kitchen and a workshop in which anything may happen; chance has a seed."""
+    """Random commands on orders and jobs, with a seed."""
 
-    def __init__(self, kitchen: Kitchen, seed: int = 7) -> None:
-        self.kitchen = kitchen
-        self.workshop = Workshop(kitchen)
+    def __init__(self, submitter: Submitter, seed: int = 7) -> None:
+        self.submitter = submitter
+        self.workshop = Workshop(submitter)
         self.chance = random.Random(seed)
         self.orders: list[Order] = []
         self.jobs: list[Job] = []
 
     async def go_on(self, count: int) -> None:
-        bots = [await self.kitchen.bot(CompletionMode.ACK) for _ in range(4)]
+        bots = [await self.submitter.bot(CompletionMode.ACK) for _ in range(4)]
         for _ in range(count):
             deed = self.chance.choice(
                 [self.order, self.cook, self.change, self.enqueue, self.work, self.decide]
@@ -104,31 +104,31 @@ class Evening:
                 continue
 
     async def order(self, _bots: Any) -> None:
-        self.orders.append(await self.kitchen.order(self.chance.choice([*OrderKind])))
+        self.orders.append(await self.submitter.order(self.chance.choice([*OrderKind])))
 
     async def cook(self, bots: Any) -> None:
         bot = self.chance.choice(bots)
-        order = await self.kitchen.claim(bot)
+        order = await self.submitter.claim(bot)
         assert order is None or order.claim is not None
         luck = self.chance.random()
         if order is None or luck < 0.3:
             return
         assert order.claim is not None
         if luck < 0.7:
-            await self.kitchen.complete(order)
+            await self.submitter.complete(order)
         elif luck < 0.85:
             failed = FailOrder(
                 order_id=order.id, claim_id=order.claim.id, error="burnt", retryable=luck < 0.8
             )
-            await self.kitchen.submit(failed)
+            await self.submitter.submit(failed)
         else:
-            await self.kitchen.submit(ReleaseBot(bot_id=bot.id))
+            await self.submitter.submit(ReleaseBot(bot_id=bot.id))
 
     async def change(self, bots: Any) -> None:
-        await self.kitchen.submit(ReleaseBot(bot_id=self.chance.choice(bots).id))
+        await self.submitter.submit(ReleaseBot(bot_id=self.chance.choice(bots).id))
         if self.orders:
             kind: Any = self.chance.choice([DeleteOrder, RestoreOrder, RequeueOrder])
-            await self.kitchen.submit(kind(order_id=self.chance.choice(self.orders).id))
+            await self.submitter.submit(kind(order_id=self.chance.choice(self.orders).id))
 
     async def enqueue(self, _bots: Any) -> None:
         key = self.chance.choice([None, None, "a", "b"])
@@ -146,7 +146,9 @@ class Evening:
                 await self.workshop.finish(job, outcome, until=until, rest_seconds=0)
 
     async def decide(self, _bots: Any) -> None:
-        await self.kitchen.submit(ConfigureQueue(name=QUEUE, concurrency=self.chance.randrange(9)))
+        await self.submitter.submit(
+            ConfigureQueue(name=QUEUE, concurrency=self.chance.randrange(9))
+        )
         if self.jobs:
             kind: Any = self.chance.choice([CancelJob, RetryJob])
-            await self.kitchen.submit(kind(job_id=self.chance.choice(self.jobs).id))
+            await self.submitter.submit(kind(job_id=self.chance.choice(self.jobs).id))

@@ -13,7 +13,7 @@ from daybook.domain.jobs.work import Outcome
 from daybook.domain.orders.order import OrderKind
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.connections import owner_conninfo
-from tests.support.committer import open_kitchen, rows
+from tests.support.committer import open_submitter, rows
 from tests.support.jobs import Workshop, raw
 
 FILL_LOG = """
@@ -43,15 +43,15 @@ def fill(database: str) -> None:
     """Orders and jobs that wait, are worked on, are done, dead, deleted; and gaps between them."""
 
     async def work() -> None:
-        async with open_kitchen(database) as kitchen:
-            bots = [await kitchen.bot() for _ in range(2)]
+        async with open_submitter(database) as submitter:
+            bots = [await submitter.bot() for _ in range(2)]
             for kind in (OrderKind.NORMAL, OrderKind.VIP, OrderKind.NORMAL):
-                await kitchen.order(kind)
-            taken = await kitchen.claim(bots[0])
+                await submitter.order(kind)
+            taken = await submitter.claim(bots[0])
             assert taken is not None
-            await kitchen.complete(taken)
-            await kitchen.claim(bots[1])
-            workshop = Workshop(kitchen)
+            await submitter.complete(taken)
+            await submitter.claim(bots[1])
+            workshop = Workshop(submitter)
             await workshop.job(payload=raw('{"a":\n [1, "\\u2028"]}'), unique_key="once")
             await workshop.jobs(3)
             first, second = await workshop.claim(2)
@@ -59,7 +59,7 @@ def fill(database: str) -> None:
             await workshop.finish(second, Outcome.RETRY, error="no luck", rest_seconds=60.0)
             # A number that is drawn and given back, as by a transaction that fails.
             rows(database, "SELECT nextval('stored_events_notification_id_seq')")
-            await kitchen.order()
+            await submitter.order()
 
     asyncio.run(work())
 

@@ -1,4 +1,4 @@
-"""Schedules for tests, and a desk on which their jobs can be numbered."""
+"""Schedules for tests, and a unit of work that numbers their jobs."""
 
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from daybook.domain.command import Lock, Needs, UnitOfWork
 from daybook.domain.jobs.create import JobTemplate
 from daybook.domain.schedules.commands import PutSchedule
 from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
-from tests.support.order_state_machine import PlainDesk
+from tests.support.order_state_machine import PlainUnitOfWork
 
 NAME = "nightly"
 BERLIN = "Europe/Berlin"
@@ -36,7 +36,7 @@ def plan(**changes: Any) -> Plan:
     return replace(PLAN, **changes)
 
 
-class TimetableDesk(PlainDesk):
+class TimetableDesk(PlainUnitOfWork):
     def __init__(self, now: datetime) -> None:
         super().__init__()
         self.now = now

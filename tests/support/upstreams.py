@@ -1,4 +1,4 @@
-"""A desk on which pages of a feed are taken in, without a database."""
+"""A unit of work that imports pages of a feed without a database."""
 
 from datetime import UTC, datetime
 

@@ -110,16 +110,16 @@ class Seen:
         self._objects: deque[dict[str, Any]] = deque(maxlen=SEEN_MAX)
         self.by_kind: dict[str, deque[str]] = {}
 
-    def note(self, answer: Any, kind: str = "") -> None:
+    def collect(self, answer: Any, kind: str = "") -> None:
         if isinstance(answer, list):
             for one in answer:
-                self.note(one, kind.removesuffix("s"))
+                self.collect(one, kind.removesuffix("s"))
         elif isinstance(answer, dict):
             self._objects.append(answer)
             if isinstance(one := answer.get("id"), str):
                 self.by_kind.setdefault(kind, deque(maxlen=SEEN_MAX)).append(one)
             for name, value in answer.items():
-                self.note(value, name)
+                self.collect(value, name)
 
     def like(self, names: set[str], chance: "Chance") -> dict[str, Any]:
         """Something that was answered and has members of these names; empty if nothing has."""
@@ -258,7 +258,7 @@ class House:
             self.faults.append(f"{answer.body[:300]!r} to {method} {path} {str(body)[:500]}")
         if answer.status >= 300 or answer.headers.get("content-type") != "application/json":
             return None
-        self.seen.note(answer.json)
+        self.seen.collect(answer.json)
         return answer.json
 
     def _tied(

@@ -33,7 +33,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def settled(standin: StandIn) -> list[Body]:
+async def finished_jobs(standin: StandIn) -> list[Body]:
     """Waits until nothing is left to do."""
     await until(lambda: not {"PENDING", "PROCESSING"} & set(standin.statuses()))
     return list(standin.jobs.values())

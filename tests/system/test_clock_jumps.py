@@ -11,8 +11,9 @@ import pytest
 from tests.conftest import reachable_directory
 from tests.support.committer import rows
 from tests.support.databases.faketime import FakeClock, needs_faketime, server_with_fake_clock
-from tests.support.running.processes import Running, eventually
-from tests.support.running.recorded_clients import Clients
+from tests.support.running.processes import eventually
+from tests.support.running.recording import RecordedClient
+from tests.support.running.service_process import ServiceProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, needs_faketime]
 
@@ -35,28 +36,26 @@ def test_clients_notice_nothing_of_a_clock_that_jumps(
     faked: tuple[str, FakeClock], tmp_path: Path
 ) -> None:
     conninfo, clock = faked
-    settings = {"DATABASE_URL": conninfo, "BOT_PROCESSING_DELAY_SECONDS": "1"}
-    server = Running("serve", "--port", "0", **settings)
-    try:
-        clients = Clients(server)
+    with ServiceProcess(conninfo, delay_seconds=1) as server:
+        clients = RecordedClient(server)
         for _ in range(3):
             assert clients.ask("POST", "/api/bots", {"autoClaim": True}).status_code == 201
         jobs = [{"queue": "email", "type": "send"}] * 5
         assert clients.ask("POST", "/api/jobs", {"jobs": jobs}).status_code == 201
         wanted = {"queues": ["email"], "workerId": "w", "limit": 5, "leaseSeconds": LEASE_SECONDS}
-        held = clients.ask("POST", "/api/jobs/claim", wanted).json()["jobs"]
-        assert len(held) == 5
+        claimed = clients.ask("POST", "/api/jobs/claim", wanted).json()["jobs"]
+        assert len(claimed) == 5
         for seconds in (HOUR, -HOUR, DAY, 0):
             time.sleep(1.2)
             clock.set(seconds)
             assert clients.ask("POST", "/api/orders", {"type": "NORMAL"}).status_code == 201
             time.sleep(1.2)
-            for job in held:
-                beat = clients.ask(
+            for job in claimed:
+                heartbeat = clients.ask(
                     "POST", f"/api/jobs/{job['id']}/heartbeat", {"claimId": job["claimId"]}
                 )
-                assert beat.status_code == 200, beat.text
-        for job in held:
+                assert heartbeat.status_code == 200, heartbeat.text
+        for job in claimed:
             done = clients.ask(
                 "POST", f"/api/jobs/{job['id']}/complete", {"claimId": job["claimId"]}
             )
@@ -64,7 +63,5 @@ def test_clients_notice_nothing_of_a_clock_that_jumps(
         assert eventually(lambda: rows(conninfo, COMPLETE) == [(4,)])
         assert rows(conninfo, FAILED) == [(0,)]
         assert rows(conninfo, JUMPS) == [(4,)]
-        told = clients.assert_audited(tmp_path, DATABASE_URL=conninfo)
-        assert "I-44" in told
-    finally:
-        server.end()
+        result = clients.assert_audited(tmp_path, DATABASE_URL=conninfo)
+        assert "I-44" in result

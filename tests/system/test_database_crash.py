@@ -22,10 +22,10 @@ from daybook.eventlog.notifier import NOTIFY
 from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.eventlog.postgres.embedded.postmaster import DATABASE, read_postmaster
 from daybook.eventlog.reading.horizon import READ_LAST_POSITION
-from tests.daybook.cli.test_log_view import Following, following
-from tests.support.running.processes import SECONDS_MAX, daybook, eventually
+from tests.daybook.cli.test_log_view import follow
+from tests.support.running.processes import SECONDS_MAX, Process, daybook, eventually
 from tests.support.running.recording import History, load
-from tests.support.running.serving import Made, Serving, postgres_processes
+from tests.support.running.service_process import ServiceWithPostgres, postgres_processes
 
 DRAWN_COUNT = 120
 ORDERS_COUNT = 15
@@ -49,17 +49,6 @@ FIND_FLUSHERS = """
 SELECT pid FROM pg_stat_activity
 WHERE backend_type IN ('walwriter', 'background writer', 'checkpointer', 'autovacuum launcher')
 """
-
-
-@pytest.fixture
-def crashed_serving(made: Made) -> Iterator[Serving]:
-    """A service with data of its own: other tests do not meet the remains of a crash."""
-    with made.copied() as directory:
-        one = Serving(directory)
-        try:
-            yield one
-        finally:
-            one.end()
 
 
 def conninfo_of(data_dir: Path) -> str:
@@ -91,28 +80,14 @@ def stop_flushing(data_dir: Path) -> None:
         os.kill(process, signal.SIGSTOP)
 
 
-def post(serving: Serving, path: str, body: Any = None) -> Any:
-    connection = HTTPConnection(*serving.address, timeout=SECONDS_MAX)
-    try:
-        headers = {"Content-Type": "application/json"}
-        method = "PATCH" if path.startswith("/api/orders/") else "POST"
-        connection.request(method, path, json.dumps(body or {}), headers)
-        answer = connection.getresponse()
-        told = json.loads(answer.read())
-        assert answer.status in (200, 201), told
-        return told
-    finally:
-        connection.close()
-
-
-def complete_orders(serving: Serving, count: int) -> set[str]:
-    bot = post(serving, "/api/bots")["bot"]["id"]
+def complete_orders(service: ServiceWithPostgres, count: int) -> set[str]:
+    bot = service.bot()["id"]
     for _ in range(count):
-        post(serving, "/api/orders", {"type": "NORMAL"})
+        service.order()
     done: set[str] = set()
     for _ in range(count):
-        order = post(serving, f"/api/bots/{bot}/claim")["order"]["id"]
-        post(serving, f"/api/orders/{order}", {"status": "COMPLETE"})
+        order = service.ask("POST", f"/api/bots/{bot}/claim")["order"]["id"]
+        service.ask("PATCH", f"/api/orders/{order}", {"status": "COMPLETE"})
         done.add(order)
     return done
 
@@ -121,12 +96,12 @@ class Listening(threading.Thread):
     """A client of the stream that stays connected. Whenever it is cut off, it comes back with the
     id of the last event it has."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, service: ServiceWithPostgres) -> None:
         super().__init__(daemon=True)
-        self.told: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.rewound: list[dict[str, Any]] = []
         self.last_id: str | None = None
-        self._serving = serving
+        self._service = service
         self._is_over = False
         self._is_open = threading.Event()
         self._socket: socket.socket | None = None
@@ -135,7 +110,7 @@ class Listening(threading.Thread):
 
     def run(self) -> None:
         while not self._is_over:
-            connection = HTTPConnection(*self._serving.address, timeout=SECONDS_MAX)
+            connection = HTTPConnection(*self._service.address, timeout=SECONDS_MAX)
             try:
                 headers = {} if self.last_id is None else {"Last-Event-ID": self.last_id}
                 connection.request("GET", "/api/stream", headers=headers)
@@ -157,7 +132,7 @@ class Listening(threading.Thread):
         self.join(SECONDS_MAX)
 
     def of_topic(self, topic: str) -> set[str]:
-        return {one["id"] for one in self.told if one["topic"] == topic}
+        return {one["id"] for one in self.received if one["topic"] == topic}
 
     def _hear(self, answer: HTTPResponse) -> None:
         while line := answer.readline().decode():
@@ -167,32 +142,34 @@ class Listening(threading.Thread):
                 self._is_open.set()
             elif name == "data":
                 said = json.loads(value)
-                (self.told if "topic" in said else self.rewound).append(said)
+                (self.received if "topic" in said else self.rewound).append(said)
 
 
 @contextmanager
-def listening(serving: Serving) -> Iterator[Listening]:
-    listener = Listening(serving)
+def listening(service: ServiceWithPostgres) -> Iterator[Listening]:
+    listener = Listening(service)
     try:
         yield listener
     finally:
         listener.leave()
 
 
-def shown(log: Following) -> set[str]:
+def shown(log: Process) -> set[str]:
     lines = [json.loads(line) for line in [*log.lines]]
     return {one["aggregate"] for one in lines if one["topic"] == "order.completed"}
 
 
 @pytest.mark.slow
-def test_positions_that_a_crash_takes_back_are_skipped_by_nobody(crashed_serving: Serving) -> None:
+def test_positions_that_a_crash_takes_back_are_skipped_by_nobody(
+    fresh_service: ServiceWithPostgres,
+) -> None:
     # I-33, I-34
-    serving, data_dir = crashed_serving, crashed_serving.data_dir
-    assert serving.becomes(200)
-    complete_orders(serving, 1)
+    service, data_dir = fresh_service, fresh_service.data_dir
+    assert service.becomes(200)
+    complete_orders(service, 1)
     with (
-        listening(serving) as listener,
-        following("--json", "--data-dir", data_dir, "--after", "0") as log,
+        listening(service) as listener,
+        follow("--json", "--data-dir", data_dir, "--after", "0") as log,
         closing(psycopg.connect(conninfo_of(data_dir))) as writer,
     ):
         assert eventually(lambda: bool(shown(log)))
@@ -202,17 +179,17 @@ def test_positions_that_a_crash_takes_back_are_skipped_by_nobody(crashed_serving
         time.sleep(LOOKED_SECONDS)
         drawn = last_position(data_dir)
         kill_postgres(data_dir)
-        assert eventually(lambda: serving.get("/health/ready")[0] == 200)
+        assert service.becomes(200)
 
         # The check of this test: the sequence went back, to where nothing had been recorded.
         assert last_position(data_dir) < drawn
-        done = complete_orders(serving, ORDERS_COUNT)
+        done = complete_orders(service, ORDERS_COUNT)
 
         assert eventually(lambda: done <= listener.of_topic("order.completed"))
         assert eventually(lambda: done <= shown(log))
     finished = "SELECT id FROM finished_orders"
     assert eventually(lambda: done <= {str(one) for (one,) in rows(data_dir, finished)})
-    listed = serving.get("/api/orders?status=COMPLETE&limit=100")[2]
+    listed = service.get("/api/orders?status=COMPLETE&limit=100")
     assert done <= {order["id"] for order in listed["orders"]}
     checked = daybook("audit", "check", "--data-dir", data_dir, "--only", "I-33", "--only", "I-34")
     assert checked.returncode == 0, checked.stdout
@@ -227,21 +204,23 @@ def log_positions(conninfo: str, after: int) -> list[int]:
 
 @pytest.mark.slow
 def test_postgres_killed_again_and_again_under_bulk_load_is_skipped_by_nobody(
-    crashed_serving: Serving, tmp_path: Path
+    fresh_service: ServiceWithPostgres, tmp_path: Path
 ) -> None:
     # I-09, I-33, I-34
-    serving, data_dir, history = crashed_serving, crashed_serving.data_dir, History()
-    assert serving.becomes(200)
-    with listening(serving) as listener:
-        with load(serving, history):
+    service, data_dir, history = fresh_service, fresh_service.data_dir, History()
+    assert service.becomes(200)
+    with listening(service) as listener:
+        with load(service, history):
             for _ in range(KILLS_COUNT):
                 time.sleep(1.5)
                 kill_postgres(data_dir)
-                assert serving.becomes(200)
+                assert service.becomes(200)
             time.sleep(1)
         log = log_positions(conninfo_of(data_dir), 0)
-        assert eventually(lambda: bool(listener.told) and listener.told[-1]["position"] >= log[-1])
-    assert [one["position"] for one in listener.told] == log
+        assert eventually(
+            lambda: bool(listener.received) and listener.received[-1]["position"] >= log[-1]
+        )
+    assert [one["position"] for one in listener.received] == log
     assert len(history.acknowledged) > 50
     assert eventually(lambda: is_followed(data_dir))
     checked = daybook(

@@ -14,9 +14,9 @@ import pytest
 from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.registry import READ_MODELS
 from tests.support.databases.standby import Pair, replicated, with_debian_postgres
-from tests.support.running.processes import Running, daybook, eventually
-from tests.support.running.recording import History, Recorded, load
-from tests.support.running.serving import Serving
+from tests.support.running.processes import daybook, eventually
+from tests.support.running.recording import History, RecordedClient, load
+from tests.support.running.service_process import ServiceWithPostgres
 from tests.system.test_database_crash import Listening, listening, log_positions
 
 COUNT_CAUGHT_UP = """
@@ -27,24 +27,11 @@ WHERE position >= (SELECT coalesce(max(notification_id), 0) FROM stored_events)
 pytestmark = [pytest.mark.slow, with_debian_postgres]
 
 
-class Served(Serving):
-    """A service on a database that it does not manage itself."""
-
-    def __init__(self, conninfo: str, data_dir: Path) -> None:
-        Running.__init__(
-            self, "serve", "--port", "0", "--data-dir", data_dir, DATABASE_URL=conninfo
-        )
-        self.data_dir = data_dir
-
-
 @contextmanager
-def served(pair: Pair, directory: Path) -> Iterator[Served]:
-    one = Served(pair.conninfo, directory)
-    try:
-        assert one.becomes(200)
-        yield one
-    finally:
-        one.end()
+def served(pair: Pair, directory: Path) -> Iterator[ServiceWithPostgres]:
+    with ServiceWithPostgres(directory, pair.conninfo) as service:
+        assert service.becomes(200)
+        yield service
 
 
 def rows(pair: Pair, query: str) -> list[Any]:
@@ -69,7 +56,7 @@ def audited(pair: Pair, history: History, directory: Path) -> tuple[int, str]:
 
 def caught_up(pair: Pair, listener: Listening) -> bool:
     last = log_positions(owner_conninfo(pair.conninfo), 0)[-1]
-    return bool(listener.told) and listener.told[-1]["position"] >= last
+    return bool(listener.received) and listener.received[-1]["position"] >= last
 
 
 def test_a_failover_to_a_synchronous_standby_loses_nothing(tmp_path: Path) -> None:
@@ -83,12 +70,12 @@ def test_a_failover_to_a_synchronous_standby_loses_nothing(tmp_path: Path) -> No
                 assert service.becomes(200)
                 time.sleep(2)
             assert eventually(lambda: caught_up(pair, listener))
-        told = {one["position"]: (one["id"], one["version"]) for one in listener.told}
+        events = {one["position"]: (one["id"], one["version"]) for one in listener.received}
         logged = rows(
             pair,
             "SELECT notification_id, originator_id::text, originator_version FROM stored_events",
         )
-        assert told == {position: (one, version) for position, one, version in logged}
+        assert events == {position: (one, version) for position, one, version in logged}
         code, said = audited(pair, history, tmp_path)
         assert code == 0, said
         for invariant in ("I-09", "I-33", "I-34"):
@@ -97,25 +84,25 @@ def test_a_failover_to_a_synchronous_standby_loses_nothing(tmp_path: Path) -> No
         assert epochs == 2
 
 
-def claim(client: Recorded) -> dict[str, Any]:
+def claim(client: RecordedClient) -> dict[str, Any]:
     body = {"queues": ["once"], "workerId": "w1", "limit": 1}
-    status, told = client.ask("POST", "/api/jobs/claim", body)
-    assert status == 200
-    (job,) = told["jobs"]
+    answer = client.ask("POST", "/api/jobs/claim", body)
+    assert answer.status_code == 200
+    (job,) = answer.json()["jobs"]
     assert isinstance(job, dict)
     return job
 
 
-def complete(client: Recorded, job: dict[str, Any]) -> int:
+def complete(client: RecordedClient, job: dict[str, Any]) -> int:
     path, body = f"/api/jobs/{job['id']}/complete", {"claimId": job["claimId"]}
-    return client.ask("POST", path, body)[0]
+    return client.ask("POST", path, body).status_code
 
 
 def test_what_an_asynchronous_standby_lacks_is_told_and_completes_nothing(tmp_path: Path) -> None:
     # I-09, I-23
     history = History()
     with replicated(is_synchronous=False) as pair, served(pair, tmp_path) as service:
-        client = Recorded(service, history)
+        client = RecordedClient(service, history=history, retries=True)
         with listening(service) as listener:
             client.ask("POST", "/api/jobs", {"jobs": [{"queue": "once", "type": "send"}]})
             assert eventually(lambda: caught_up(pair, listener))
@@ -130,14 +117,16 @@ def test_what_an_asynchronous_standby_lacks_is_told_and_completes_nothing(tmp_pa
             ahead = listener.last_id
             pair.fail_over()
             assert service.becomes(200)
-            held = claim(client)
-            assert held["id"] == lost["id"]
+            claimed = claim(client)
+            assert claimed["id"] == lost["id"]
             assert complete(client, lost) == 409
-            assert complete(client, held) == 200
+            assert complete(client, claimed) == 200
             kept = log_positions(owner_conninfo(pair.conninfo), 0)
-            assert eventually(lambda: "job.completed" in {one["topic"] for one in listener.told})
+            assert eventually(
+                lambda: "job.completed" in {one["topic"] for one in listener.received}
+            )
         assert listener.rewound == [{"position": 1, "asked": 7}]
-        again = [one["position"] for one in listener.told][-len(kept) + 1 :]
+        again = [one["position"] for one in listener.received][-len(kept) + 1 :]
         assert again == kept[1:]
         assert ahead is not None
         assert ahead.endswith(".1")
@@ -146,8 +135,8 @@ def test_what_an_asynchronous_standby_lacks_is_told_and_completes_nothing(tmp_pa
         assert re.search(r"^I-09 +invalid", said, re.M), said
         for invariant in ("I-23", "I-33", "I-34"):
             assert re.search(rf"^{invariant} +valid", said, re.M), said
-        told = daybook("doctor", DATABASE_URL=pair.conninfo).stdout
-        assert "This is epoch 2" in told
+        output = daybook("doctor", DATABASE_URL=pair.conninfo).stdout
+        assert "This is epoch 2" in output
 
 
 def is_replayed(pair: Pair) -> bool:
@@ -156,10 +145,9 @@ def is_replayed(pair: Pair) -> bool:
 
 
 def test_what_reads_the_log_in_its_order_is_refused_on_a_standby(tmp_path: Path) -> None:
-    history = History()
     with replicated(is_synchronous=False) as pair:
         with served(pair, tmp_path) as service:
-            Recorded(service, history).ask("POST", "/api/orders", {"type": "VIP"})
+            service.order("VIP")
         assert eventually(lambda: is_replayed(pair))
         standby = pair.standby.conninfo()
         for command in (("export", str(tmp_path / "log.ndjson")), ("log",), ("log", "--follow")):
@@ -168,14 +156,12 @@ def test_what_reads_the_log_in_its_order_is_refused_on_a_standby(tmp_path: Path)
             assert "is a standby" in refused.stderr
             assert "Traceback" not in refused.stderr
             assert len(refused.stderr.strip().splitlines()) == 1
-        reading = Served(standby, tmp_path)
-        try:
+        with ServiceWithPostgres(tmp_path, standby) as reading:
             assert reading.becomes(200)
             # An order by itself is read there; the log and its stream are not.
-            assert reading.get("/api/orders")[0] == 200
+            assert reading.get("/api/orders")
             for path in ("/api/events", "/api/stream", "/api/stream?after=0"):
-                status, _, problem = reading.get(path)
-                assert (status, problem["code"]) == (503, "unavailable"), path
+                refusal = reading.send("GET", path)
+                problem = refusal.json()
+                assert (refusal.status_code, problem["code"]) == (503, "unavailable"), path
                 assert "is a standby" in problem["detail"]
-        finally:
-            reading.end()

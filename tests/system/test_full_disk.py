@@ -12,8 +12,9 @@ import pytest
 
 from tests.conftest import reachable_directory
 from tests.support.databases.embedded_postgres import as_root
-from tests.support.running.processes import Running, eventually
-from tests.support.running.recorded_clients import Clients
+from tests.support.running.processes import eventually
+from tests.support.running.recording import RecordedClient
+from tests.support.running.service_process import ServiceWithPostgres
 
 pytestmark = [pytest.mark.slow, as_root]
 
@@ -46,43 +47,36 @@ def make_room(disk: Path) -> None:
     (disk / "filler").unlink()
 
 
-def serve(disk: Path) -> Running:
-    return Running("serve", "--port", "0", "--data-dir", disk / "data")
+def serve(disk: Path) -> ServiceWithPostgres:
+    return ServiceWithPostgres(disk / "data")
 
 
 def test_a_start_on_a_full_disk_waits_for_room(small_disk: Path) -> None:
     fill(small_disk)
-    server = serve(small_disk)
-    try:
+    with serve(small_disk) as server:
         sentence = f"The disk that holds {small_disk}/data is full: free some space. Retrying"
         assert eventually(lambda: server.output.count(sentence) >= 2)
         assert not server.has_ended
         make_room(small_disk)
         assert server.url
-        assert Clients(server).ask("POST", "/api/orders", ORDER).status_code == 201
-    finally:
-        server.end()
+        assert RecordedClient(server).ask("POST", "/api/orders", ORDER).status_code == 201
 
 
 def test_a_start_that_waits_for_room_can_be_stopped(small_disk: Path) -> None:
     fill(small_disk)
-    server = serve(small_disk)
-    try:
+    with serve(small_disk) as server:
         assert eventually(lambda: "Retrying" in server.output)
         server.process.terminate()
-        assert server.process.wait(RESUME_SECONDS_MAX) == 0
+        assert server.wait(RESUME_SECONDS_MAX) == 0
         assert "Traceback" not in server.output
-    finally:
-        server.end()
 
 
 def test_a_disk_that_fills_up_loses_nothing_and_writing_goes_on_by_itself(
     small_disk: Path, tmp_path: Path
 ) -> None:
     # F-full: acknowledged orders are there, reads work, writes are back within 5 s of the room.
-    server = serve(small_disk)
-    try:
-        clients = Clients(server)
+    with serve(small_disk) as server:
+        clients = RecordedClient(server)
         kept = [clients.ask("POST", "/api/orders", ORDER).json()["order"]["id"] for _ in range(10)]
         fill(small_disk)
         refused = _write_until_refused(clients, kept)
@@ -98,11 +92,9 @@ def test_a_disk_that_fills_up_loses_nothing_and_writing_goes_on_by_itself(
         listed = clients.get("/api/orders?limit=1000").json()["orders"]
         assert {*kept} <= {order["id"] for order in listed}
         clients.assert_audited(tmp_path, "--data-dir", small_disk / "data")
-    finally:
-        server.end()
 
 
-def _write_until_refused(clients: Clients, kept: list[str]) -> httpx2.Response:
+def _write_until_refused(clients: RecordedClient, kept: list[str]) -> httpx2.Response:
     """The server uses up its free pages first. Orders acknowledged until then count, too."""
     for _ in range(2000):
         answer = clients.ask("POST", "/api/jobs", BULKY)

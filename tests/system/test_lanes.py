@@ -2,14 +2,13 @@
 
 import asyncio
 import random
-import signal
 from collections import defaultdict
 
 import pytest
 
 from daybook import AsyncClient, DaybookError, NewMessage, Pushed
 from tests.support.committer import rows
-from tests.support.running.processes import Running
+from tests.support.running.service_process import ServiceProcess
 
 LANES = 10
 ATTEMPTS_MAX = 1000
@@ -38,17 +37,13 @@ SELECT * FROM steps WHERE previous >= pushed
 COUNT_TOPICS = "SELECT count(*) FROM log WHERE topic = %(topic)s"
 
 
-def started(database: str, variables: dict[str, str]) -> Running:
-    return Running("serve", "--port", "0", DATABASE_URL=database, **variables)
-
-
 class Scene:
     def __init__(self, database: str, triples: int) -> None:
         self.total = 3 * triples * LANES
         self.triples = triples
         self.done = 0
         self.statuses: dict[str, int] = defaultdict(int)
-        self.calm, self.busy = started(database, CALM), started(database, BUSY)
+        self.calm, self.busy = ServiceProcess(database, **CALM), ServiceProcess(database, **BUSY)
         self._database = database
         self._chance = random.Random(7)
 
@@ -94,14 +89,8 @@ class Scene:
         for number in range(times):
             while self.done < self.total * (number + 1) / (times + 2):  # noqa: ASYNC110 (a test)
                 await asyncio.sleep(0.05)
-            self.busy.signal_and_wait(signal.SIGKILL)
-            self.busy.end()
-            self.busy = await asyncio.to_thread(self._again)
-
-    def _again(self) -> Running:
-        again = started(self._database, BUSY)
-        assert again.url
-        return again
+            self.busy.kill()
+            await asyncio.to_thread(self.busy.restart)
 
     def end(self) -> None:
         self.calm.end()

@@ -9,28 +9,29 @@ import httpx2
 import pytest
 
 from tests.conftest import reachable_directory
-from tests.support.running.processes import SECONDS_MAX, Running, daybook
+from tests.support.running.processes import daybook
+from tests.support.running.service_process import ServiceWithPostgres
 
 NAME = "Wilhelmina Quackenbush"
 MOBILE = "+4915199887766"
 # Parts of them, too, in any case: what is cut or shortened is still hers.
 CANARIES = (b"wilhelmina", b"quackenbush", b"15199887766", b"99887766")
 LINE = "/api/restaurants/trattoria"
+FORM = {"Idempotency-Key": "form-1"}
 GUEST = {"name": NAME, "mobileNumber": "+49 151 99887766", "partySize": 2}
 
 
-class House(Running):
-    """A service with a PostgreSQL of its own."""
+class RecordingService(ServiceWithPostgres):
+    """Keeps every answer as bytes, headers included."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__("serve", "--port", "0", "--data-dir", directory)
+        super().__init__(directory)
         self.answers: list[bytes] = []
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        answer = httpx2.request(
-            method, self.url + path, json=body, headers=named, timeout=SECONDS_MAX
-        )
+    def send(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> httpx2.Response:
+        answer = super().send(method, path, body, headers)
         self.answers.append(answer.content + repr(answer.headers).encode())
         return answer
 
@@ -59,10 +60,10 @@ def test_the_search_would_find_them(tmp_path: Path) -> None:
     assert files_with_traces(tmp_path) == [(tmp_path / "some.log", [b"wilhelmina", b"quackenbush"])]
 
 
-def a_visit(house: House) -> str:
+def a_visit(service: RecordingService) -> str:
     """All that a guest may meet with, answers that refuse included; returns the ticket's id."""
-    house.ask("POST", "/api/restaurants", {"slug": "trattoria", "name": "Trattoria"})
-    joined = house.ask("POST", f"{LINE}/tickets", GUEST, idempotency_key="form-1")
+    service.send("POST", "/api/restaurants", {"slug": "trattoria", "name": "Trattoria"})
+    joined = service.send("POST", f"{LINE}/tickets", GUEST, FORM)
     assert joined.status_code == 201, joined.text
     ticket_id: str = joined.json()["ticket"]["id"]
     wrong: list[Any] = [
@@ -73,16 +74,16 @@ def a_visit(house: House) -> str:
         {**GUEST, "mobileNumber": "+49 (0) 15199887766"},
     ]
     for body in wrong:
-        refused = house.ask("POST", f"{LINE}/tickets", body)
+        refused = service.send("POST", f"{LINE}/tickets", body)
         assert refused.status_code in (400, 422), refused.text
-    assert house.ask("POST", f"{LINE}/tickets", GUEST, idempotency_key="form-1").status_code == 201
+    assert service.send("POST", f"{LINE}/tickets", GUEST, FORM).status_code == 201
     other = {**GUEST, "name": "Quackenbush"}
-    reused = house.ask("POST", f"{LINE}/tickets", other, idempotency_key="form-1")
+    reused = service.send("POST", f"{LINE}/tickets", other, FORM)
     assert reused.status_code == 422, reused.text
-    told = [house.ask("POST", f"{LINE}/tickets", GUEST).status_code for _ in range(3)]
-    assert told == [201, 201, 429]
+    statuses = [service.send("POST", f"{LINE}/tickets", GUEST).status_code for _ in range(3)]
+    assert statuses == [201, 201, 429]
     for path in (f"{LINE}/tickets/{ticket_id}", f"{LINE}/board", "/api/events", "/metrics"):
-        assert house.ask("GET", path).status_code == 200
+        assert service.send("GET", path).status_code == 200
     return ticket_id
 
 
@@ -90,12 +91,11 @@ def test_a_guests_name_and_number_are_nowhere_but_in_the_staffs_answers(
     directory: Path, tmp_path: Path
 ) -> None:
     """D-36, I-42, SEC-22, SEC-23."""
-    house = House(directory)
-    try:
-        ticket_id = a_visit(house)
-        assert [answer for answer in house.answers if traces(answer)] == []
+    with RecordingService(directory) as service:
+        ticket_id = a_visit(service)
+        assert [answer for answer in service.answers if traces(answer)] == []
 
-        called = house.ask("POST", f"{LINE}/call-next", {}).json()["ticket"]
+        called = service.send("POST", f"{LINE}/call-next", {}).json()["ticket"]
         assert (called["guest"]["name"], called["guest"]["mobileNumber"]) == (NAME, MOBILE)
         subject_id = called["subjectId"]
         exported = daybook("export", tmp_path / "log.ndjson", "--data-dir", directory)
@@ -106,19 +106,17 @@ def test_a_guests_name_and_number_are_nowhere_but_in_the_staffs_answers(
             assert traces((done.stdout + done.stderr).encode()) == []
         assert files_with_traces(tmp_path) == []
 
-        erased = house.ask("POST", f"/api/subjects/{subject_id}/erase", {"reason": "She asked."})
+        erased = service.send("POST", f"/api/subjects/{subject_id}/erase", {"reason": "She asked."})
         assert erased.status_code == 200, erased.text
-        house.answers.clear()
-        staff = house.ask("GET", f"{LINE}/tickets").json()["tickets"]
+        service.answers.clear()
+        staff = service.send("GET", f"{LINE}/tickets").json()["tickets"]
         assert [one["guest"] for one in staff] == [None] * 3
-        house.ask("GET", f"{LINE}/tickets/{ticket_id}/history")
-        assert [answer for answer in house.answers if traces(answer)] == []
+        service.send("GET", f"{LINE}/tickets/{ticket_id}/history")
+        assert [answer for answer in service.answers if traces(answer)] == []
         verified = daybook("rebuild", "--all", "--verify-only", "--data-dir", directory)
         assert verified.returncode == 0, verified.stdout + verified.stderr
-    finally:
-        house.end()
 
-    assert "queue.created" in house.output
-    assert "rate_limit.hit" in house.output
-    assert traces(house.output.encode()) == []
+    assert "queue.created" in service.output
+    assert "rate_limit.hit" in service.output
+    assert traces(service.output.encode()) == []
     assert files_with_traces(directory) == []

@@ -115,17 +115,17 @@ async def test_what_cannot_be_read_is_in_quarantine_within_ten_seconds(  # I-40
             assert one["error"]
         metrics = (await api.get("/metrics")).body.decode()
         assert f'daybook_quarantined{{status="detected"}} {float(len(bad))}' in metrics
-        told = await findings(own_database)
-    assert told["quarantine"].health is Health.BAD
-    assert "set-aside" in told["quarantine"].next_step
+        result = await findings(own_database)
+    assert result["quarantine"].health is Health.BAD
+    assert "set-aside" in result["quarantine"].next_step
 
 
 async def test_every_tool_goes_on_and_names_what_cannot_be_read(own_database: str) -> None:  # I-40
     async with open_api(own_database) as api:
         bad = await poisoned(api, own_database)
     # No service has met them: the tools are on their own.
-    told = await findings(own_database)
-    assert {name for name, one in told.items() if one.health is Health.BAD} >= {
+    result = await findings(own_database)
+    assert {name for name, one in result.items() if one.health is Health.BAD} >= {
         "table jobs",
         "table orders",
     }
@@ -159,10 +159,10 @@ async def test_an_operator_sets_it_aside_with_a_reason(own_database: str) -> Non
             assert not [one for one in bad if str(one) in listed]
     with psycopg.connect(owner_conninfo(own_database), autocommit=True) as connection:
         connection.execute(AGE)
-    told = await findings(own_database)
+    result = await findings(own_database)
     off = {"processors"}  # No service runs any more.
-    assert {name for name, one in told.items() if one.health is Health.BAD} <= off, told
-    assert "written by version 0.1" in told["quarantine"].sentence
+    assert {name for name, one in result.items() if one.health is Health.BAD} <= off, result
+    assert "written by version 0.1" in result["quarantine"].sentence
     wrong, replay = audit(own_database)
     assert not wrong
     assert replay.set_aside.keys() == {one.int for one in bad}

@@ -16,10 +16,11 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.clock import RecordJump
 from daybook.eventlog.origin import Origin
-from tests.support.committer import open_kitchen, rows
+from tests.support.committer import open_submitter, rows
 from tests.support.running import processes
-from tests.support.running.processes import Running, eventually
-from tests.support.running.recorded_clients import Clients
+from tests.support.running.processes import eventually
+from tests.support.running.recording import RecordedClient
+from tests.support.running.service_process import ServiceProcess
 
 pytestmark = pytest.mark.slow
 
@@ -39,22 +40,22 @@ COMPLETE = "SELECT count(*) FROM log WHERE topic = 'order.completed'"
 ENROL_ANOTHER = "INSERT INTO followers (name, position, count, digest) VALUES ('newer', 0, 0, '')"
 
 
-def older(monkeypatch: pytest.MonkeyPatch, **settings: str) -> Running:
+def older(monkeypatch: pytest.MonkeyPatch, conninfo: str) -> ServiceProcess:
     with monkeypatch.context() as patch:
         patch.setattr(
             processes,
             "command",
             lambda *arguments: [sys.executable, "-c", OLDER, *map(str, arguments)],
         )
-        return Running("serve", "--port", "0", **settings)
+        return ServiceProcess(conninfo, delay_seconds=1)
 
 
 async def record_what_only_the_newer_knows(conninfo: str) -> Any:
-    async with open_kitchen(conninfo) as kitchen:
+    async with open_submitter(conninfo) as submitter:
         ((now,),) = rows(conninfo, "SELECT clock_timestamp()")
         command = RecordJump(seconds=0.5, within_seconds=1, noticed_at=now)
         origin = Origin(command_id=uuid7(), actor="system:clock")
-        return await kitchen.committer.submit(command, origin)
+        return await submitter.committer.submit(command, origin)
 
 
 def is_complete(conninfo: str, count: int) -> bool:
@@ -64,11 +65,11 @@ def is_complete(conninfo: str, count: int) -> bool:
 def test_an_older_service_goes_on_beside_a_newer_one(
     own_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"DATABASE_URL": own_database, "BOT_PROCESSING_DELAY_SECONDS": "1"}
-    first = older(monkeypatch, **settings)
-    second = Running("serve", "--port", "0", **settings)
-    try:
-        clients = Clients(first, second)
+    with (
+        older(monkeypatch, own_database) as first,
+        ServiceProcess(own_database, delay_seconds=1) as second,
+    ):
+        clients = RecordedClient(first, second)
         assert clients.ask("POST", "/api/bots", {"autoClaim": True}).status_code == 201
         for round_ in range(3):
             asyncio.run(record_what_only_the_newer_knows(own_database))
@@ -83,6 +84,3 @@ def test_an_older_service_goes_on_beside_a_newer_one(
         listed = [clients.get("/api/orders?status=COMPLETE").json()["orders"] for _ in range(2)]
         assert [len(orders) for orders in listed] == [6, 6]
         clients.assert_audited(tmp_path, DATABASE_URL=own_database)
-    finally:
-        first.end()
-        second.end()

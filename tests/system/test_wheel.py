@@ -1,6 +1,5 @@
 """The wheel in a project that has packages named `domain`, `api`, `bench` and `audit` itself."""
 
-import re
 import shutil
 import signal
 import subprocess
@@ -13,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import reachable_directory
-from tests.support.running.processes import ROOT, SECONDS_MAX, environment, eventually
+from tests.support.running.processes import ROOT, SECONDS_MAX, DaybookProcess, Process, environment
 
 INSTALL_SECONDS_MAX = 240
 OWN_PACKAGES = ("api", "audit", "bench", "domain", "eventlog", "processors", "projections")
-ANNOUNCEMENT = re.compile(r"Daybook is running on (http://\S+)")
 
 # The user's own code: it imports its own packages, and Daybook beside them.
 WORKER = """
@@ -67,15 +65,9 @@ class Project:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def start(self, log: Path, *arguments: str | Path, **variables: str) -> subprocess.Popen[bytes]:
-        with log.open("wb") as output:
-            return subprocess.Popen(
-                self.command(*arguments),
-                cwd=self.root,
-                env=self._environment(**variables),
-                stdout=output,
-                stderr=output,
-            )
+    def start(self, *arguments: str | Path, **variables: str) -> Process:
+        program, environment = self.command(*arguments), self._environment(**variables)
+        return Process(program, cwd=self.root, variables=environment)
 
     def _environment(self, **variables: str) -> dict[str, str]:
         without = {name: text for name, text in environment().items() if name != "PYTHONPATH"}
@@ -152,29 +144,21 @@ def test_the_wheel_holds_one_package_with_all_of_its_files(wheel: Path) -> None:
 
 @pytest.mark.slow
 def test_beside_packages_of_the_same_names_everything_runs(project: Project) -> None:
-    log, worker_log = project.root / "serve.log", project.root / "worker.log"
     assert "Applied" in project.run("daybook", "migrate")
-    service = project.start(log, "daybook", "serve", "--port", "0")
-    try:
-        assert eventually(lambda: bool(ANNOUNCEMENT.search(log.read_text()))), log.read_text()
-        found = ANNOUNCEMENT.search(log.read_text())
+    with project.start("daybook", "serve", "--port", "0") as service:
+        assert service.says("Daybook is running on "), service.output
+        found = DaybookProcess.announcement.search(service.output)
         assert found is not None
         database = project.run("daybook", "pg", "psql", "-Atc", _CONNINFO).strip()
         project.run("python", "shop.py", database)
-        worker = project.start(
-            worker_log, "daybook", "worker", "greetings:worker", DAYBOOK_URL=found[1]
-        )
-        try:
-            assert eventually(lambda: "greeted Ada from own api" in worker_log.read_text())
-        finally:
-            worker.send_signal(signal.SIGTERM)
-            assert worker.wait(SECONDS_MAX) == 0
+        variables = {"DAYBOOK_URL": found[1]}
+        with project.start("daybook", "worker", "greetings:worker", **variables) as worker:
+            assert worker.says("greeted Ada from own api"), worker.output
+            assert worker.signal_and_wait(signal.SIGTERM) == 0
         project.run("daybook", "doctor")
         assert "Commands:" in project.run("daybook", "--help")
         assert "bench" not in project.run("daybook", "--help").partition("Commands:")[2]
-    finally:
-        service.send_signal(signal.SIGTERM)
-        assert service.wait(SECONDS_MAX) == 0
+        assert service.signal_and_wait(signal.SIGTERM) == 0
 
 
 # The service's PostgreSQL listens on a Unix socket in a directory of its own.

@@ -14,31 +14,31 @@ pytestmark = pytest.mark.anyio
 async def explained(api: Api, kind: str, wanted: dict[str, Any]) -> dict[str, Any]:
     answer = await api.get(f"/api/{kind}/{wanted['id']}/explain")
     assert answer.status == 200, answer.body
-    told: dict[str, Any] = answer.json
-    assert all(reason["detail"] for reason in told["reasons"])
-    return told
+    body: dict[str, Any] = answer.json
+    assert all(reason["detail"] for reason in body["reasons"])
+    return body
 
 
-def codes(told: dict[str, Any]) -> list[str]:
-    return [reason["code"] for reason in told["reasons"]]
+def codes(explanation: dict[str, Any]) -> list[str]:
+    return [reason["code"] for reason in explanation["reasons"]]
 
 
 async def test_an_order_without_a_bot_explains_the_orders_ahead(api: Api) -> None:
     # S4-41
     first, second = await api.order(), await api.order("VIP")
-    told = await explained(api, "orders", first)
-    assert codes(told) == ["NoIdleBot", "BehindPriority"]
-    assert told["reasons"][1]["ahead"] == 1
-    assert [event["topic"] for event in told["events"]] == ["order.created"]
+    explanation = await explained(api, "orders", first)
+    assert codes(explanation) == ["NoIdleBot", "BehindPriority"]
+    assert explanation["reasons"][1]["ahead"] == 1
+    assert [event["topic"] for event in explanation["events"]] == ["order.created"]
     assert (await explained(api, "orders", second))["reasons"][1]["ahead"] == 0
 
 
 async def test_an_order_that_is_being_cooked_names_its_bot_and_when_it_is_due(api: Api) -> None:
     order, bot = await api.cooking()
-    told = await explained(api, "orders", order)
-    assert codes(told) == ["HeldByBot"]
-    assert told["reasons"][0]["botId"] == bot["id"]
-    assert told["next"]["at"] == order["dueAt"]
+    explanation = await explained(api, "orders", order)
+    assert codes(explanation) == ["HeldByBot"]
+    assert explanation["reasons"][0]["botId"] == bot["id"]
+    assert explanation["next"]["at"] == order["dueAt"]
     assert codes(await explained(api, "bots", bot)) == ["WorksOn"]
 
 
@@ -55,10 +55,10 @@ async def test_a_dead_order_explains_its_error_and_the_remedy(api: Api) -> None:
     order, _ = await api.cooking()
     failure = {"claimId": order["claimId"], "error": "burnt", "retryable": False}
     await api.post(f"/api/orders/{order['id']}/fail", failure)
-    told = await explained(api, "orders", order)
-    assert codes(told) == ["InDeadLetters"]
-    assert told["reasons"][0]["error"] == "burnt"
-    assert f"/api/orders/{order['id']}/requeue" in told["next"]["what"]
+    explanation = await explained(api, "orders", order)
+    assert codes(explanation) == ["InDeadLetters"]
+    assert explanation["reasons"][0]["error"] == "burnt"
+    assert f"/api/orders/{order['id']}/requeue" in explanation["next"]["what"]
 
 
 async def test_a_disabled_bot_lists_its_errors_and_the_pending_order_names_it(
@@ -70,17 +70,17 @@ async def test_a_disabled_bot_lists_its_errors_and_the_pending_order_names_it(
     failure = {"claimId": order["claimId"], "error": "the fryer is off"}
     await api.post(f"/api/orders/{order['id']}/fail", failure)
 
-    told = await explained(api, "bots", bot)
-    assert (told["status"], codes(told)) == ("DEAD", ["OutOfService"])
-    assert told["reasons"][0]["errors"] == ["the fryer is off"]
-    assert "the fryer is off" in told["reasons"][0]["detail"]
-    assert f"/api/bots/{bot['id']}/restore" in told["next"]["what"]
+    explanation = await explained(api, "bots", bot)
+    assert (explanation["status"], codes(explanation)) == ("DEAD", ["OutOfService"])
+    assert explanation["reasons"][0]["errors"] == ["the fryer is off"]
+    assert "the fryer is off" in explanation["reasons"][0]["detail"]
+    assert f"/api/bots/{bot['id']}/restore" in explanation["next"]["what"]
 
-    told = await explained(api, "orders", order)
-    assert codes(told) == ["NoIdleBot", "BotsOutOfService", "BehindPriority"]
-    assert told["reasons"][1]["botIds"] == [bot["id"]]
-    assert f"/api/bots/{bot['id']}/restore" in told["next"]["what"]
-    assert told["events"][-1]["topic"] == "order.failed"
+    explanation = await explained(api, "orders", order)
+    assert codes(explanation) == ["NoIdleBot", "BotsOutOfService", "BehindPriority"]
+    assert explanation["reasons"][1]["botIds"] == [bot["id"]]
+    assert f"/api/bots/{bot['id']}/restore" in explanation["next"]["what"]
+    assert explanation["events"][-1]["topic"] == "order.failed"
 
     await api.post(f"/api/bots/{bot['id']}/restore", {"reason": "switched on"})
     assert codes(await explained(api, "orders", order)) == ["NoIdleBot", "BehindPriority"]
@@ -89,13 +89,13 @@ async def test_a_disabled_bot_lists_its_errors_and_the_pending_order_names_it(
 
 async def test_a_job_in_backoff_explains_its_failure_and_retry_time(api: Api) -> None:
     job = await create(api)
-    ((held),) = await claim(api)
+    ((claimed),) = await claim(api)
     assert codes(await explained(api, "jobs", job)) == ["LeaseHeld"]
-    await say(api, held, "fail", error="timeout", retryAfterSeconds=60)
-    told = await explained(api, "jobs", job)
-    assert codes(told) == ["WaitingBackoff"]
-    assert told["reasons"][0]["error"] == "timeout"
-    assert told["next"]["at"] == told["reasons"][0]["until"]
+    await say(api, claimed, "fail", error="timeout", retryAfterSeconds=60)
+    explanation = await explained(api, "jobs", job)
+    assert codes(explanation) == ["WaitingBackoff"]
+    assert explanation["reasons"][0]["error"] == "timeout"
+    assert explanation["next"]["at"] == explanation["reasons"][0]["until"]
 
 
 async def test_a_job_in_a_paused_or_limited_queue_names_the_reason(api: Api) -> None:
@@ -105,9 +105,9 @@ async def test_a_job_in_a_paused_or_limited_queue_names_the_reason(api: Api) -> 
     limits = {"paused": False, "concurrency": 1, "rate": {"count": 1, "seconds": 60}}
     await api.ask("PUT", "/api/queues/email", limits)
     assert len(await claim(api)) == 1
-    told = await explained(api, "jobs", second)
-    assert codes(told) == ["ConcurrencyReached", "RateLimited", "BehindPriority"]
-    assert told["next"]["at"] == told["reasons"][1]["until"]
+    explanation = await explained(api, "jobs", second)
+    assert codes(explanation) == ["ConcurrencyReached", "RateLimited", "BehindPriority"]
+    assert explanation["next"]["at"] == explanation["reasons"][1]["until"]
     await api.post(f"/api/jobs/{first['id']}/cancel")
     assert codes(await explained(api, "jobs", first)) == ["Cancelled"]
 
@@ -119,14 +119,18 @@ async def test_blocked_jobs_do_not_count_as_ahead_of_a_ready_one(api: Api) -> No
     assert len(await claim(api)) == 1
     blocked = await create(api, subject="a")
     last = await create(api, subject="b")
-    told = await explained(api, "jobs", last)
-    assert [(one["code"], one["ahead"]) for one in told["reasons"]] == [("BehindPriority", 1)]
+    explanation = await explained(api, "jobs", last)
+    assert [(one["code"], one["ahead"]) for one in explanation["reasons"]] == [
+        ("BehindPriority", 1)
+    ]
     assert len(await claim(api)) == 1
-    told = await explained(api, "jobs", last)
-    assert [(one["code"], one["ahead"]) for one in told["reasons"]] == [("BehindPriority", 0)]
-    told = await explained(api, "jobs", blocked)
-    assert codes(told) == ["ConcurrencyReached", "BehindPriority"]
-    assert (told["reasons"][0]["subject"], told["reasons"][1]["ahead"]) == ("a", 28)
+    explanation = await explained(api, "jobs", last)
+    assert [(one["code"], one["ahead"]) for one in explanation["reasons"]] == [
+        ("BehindPriority", 0)
+    ]
+    explanation = await explained(api, "jobs", blocked)
+    assert codes(explanation) == ["ConcurrencyReached", "BehindPriority"]
+    assert (explanation["reasons"][0]["subject"], explanation["reasons"][1]["ahead"]) == ("a", 28)
 
 
 async def test_a_job_without_a_subject_does_not_wait_for_one(api: Api) -> None:

@@ -34,7 +34,7 @@ async def description(api: Api) -> Any:
 
 
 async def test_every_route_is_described(api: Api) -> None:
-    told = await description(api)
+    document = await description(api)
 
     routes = {
         (route.path, method.lower())
@@ -42,13 +42,15 @@ async def test_every_route_is_described(api: Api) -> None:
         if isinstance(route, Route) and route not in pages.routes
         for method in (route.methods or set()) - {"HEAD"}
     }
-    described = {(path, method) for path, methods in told["paths"].items() for method in methods}
+    described = {
+        (path, method) for path, methods in document["paths"].items() for method in methods
+    }
     assert len(routes) == len([*api.app.routes]) - len(pages.routes)
     assert described == routes
 
 
 async def test_every_reference_leads_somewhere(api: Api) -> None:
-    told = await description(api)
+    document = await description(api)
 
     def references(value: Any) -> set[str]:
         if isinstance(value, dict):
@@ -56,15 +58,15 @@ async def test_every_reference_leads_somewhere(api: Api) -> None:
             return own.union(*map(references, value.values()))
         return set().union(*map(references, value)) if isinstance(value, list) else set()
 
-    known = {f"#/components/schemas/{name}" for name in told["components"]["schemas"]}
-    assert references(told) <= known
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert references(document) <= known
 
 
 async def test_limits_and_shapes_come_from_the_types(api: Api) -> None:
-    told = await description(api)
+    document = await description(api)
 
-    schemas = told["components"]["schemas"]
-    create = told["paths"]["/api/orders"]["post"]
+    schemas = document["components"]["schemas"]
+    create = document["paths"]["/api/orders"]["post"]
     assert create["requestBody"]["content"]["application/json"]["schema"] == {
         "$ref": "#/components/schemas/NewOrder"
     }
@@ -97,20 +99,20 @@ async def filled(api: Api, path: str) -> str:
 
 @pytest.mark.parametrize("path", READS)
 async def test_a_read_answers_with_the_members_that_its_type_has(api: Api, path: str) -> None:
-    told = await description(api)
+    document = await description(api)
     answer = await api.get(await filled(api, path))
 
-    described = told["paths"][path]["get"]["responses"]["200"]["content"]
+    described = document["paths"][path]["get"]["responses"]["200"]["content"]
     schema = described[answer.headers["content-type"]]["schema"]
     if "$ref" not in schema:
         assert (path, schema) == ("/openapi.json", {"type": "object"})
         return
-    assert set(answer.json) == set(member_names(told, schema))
+    assert set(answer.json) == set(member_names(document, schema))
 
 
-def member_names(told: Any, schema: Any) -> list[str]:
+def member_names(document: Any, schema: Any) -> list[str]:
     name = schema["$ref"].rpartition("/")[2]
-    members: list[str] = told["components"]["schemas"][name]["required"]
+    members: list[str] = document["components"]["schemas"][name]["required"]
     return members
 
 
@@ -118,24 +120,24 @@ def member_names(told: Any, schema: Any) -> list[str]:
 async def test_a_read_takes_the_parameters_that_are_described_and_no_other(
     api: Api, path: str
 ) -> None:
-    told = await description(api)
+    document = await description(api)
     where = await filled(api, path)
     described = {
         one["name"]: one["schema"]
-        for one in told["paths"][path]["get"]["parameters"]
+        for one in document["paths"][path]["get"]["parameters"]
         if one["in"] == "query"
     }
 
     for name, schema in described.items():
-        for value, status in examples(told, schema):
+        for value, status in examples(document, schema):
             assert (await api.get(f"{where}?{name}={value}")).status == status, (name, value)
     assert (await api.get(f"{where}?other=1")).problem == (400, "unknown-parameter")
 
 
-def examples(told: Any, schema: Any) -> list[tuple[Any, int]]:
+def examples(document: Any, schema: Any) -> list[tuple[Any, int]]:
     """Values at the bounds of a parameter, with the expected status."""
     if "$ref" in schema:
-        values = told["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["enum"]
+        values = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["enum"]
         return [*((value, 200) for value in values), ("OTHER", 400), ("null", 400)]
     if schema["type"] == "integer":
         low, high = schema["minimum"], schema["maximum"]
@@ -145,8 +147,8 @@ def examples(told: Any, schema: Any) -> list[tuple[Any, int]]:
 
 
 async def test_the_parameters_of_the_list_of_orders_are_described(api: Api) -> None:
-    told = await description(api)
-    parameters = told["paths"]["/api/orders"]["get"]["parameters"]
+    document = await description(api)
+    parameters = document["paths"]["/api/orders"]["get"]["parameters"]
 
     assert [(one["name"], one["in"]) for one in parameters] == [
         ("status", "query"),
@@ -163,8 +165,8 @@ async def test_the_parameters_of_the_list_of_orders_are_described(api: Api) -> N
 
 @pytest.mark.parametrize("path", ["/api/orders/{id}", "/api/bots/{id}"])
 async def test_an_id_is_described_as_it_is_read(api: Api, path: str) -> None:
-    told = await description(api)
-    one = told["paths"][path]["get"]["parameters"][0]
+    document = await description(api)
+    one = document["paths"][path]["get"]["parameters"][0]
 
     assert (one["name"], one["in"], one["required"]) == ("id", "path", True)
     assert re.fullmatch(one["schema"]["pattern"], str(uuid7()))
@@ -173,7 +175,7 @@ async def test_an_id_is_described_as_it_is_read(api: Api, path: str) -> None:
 
 async def test_the_problems_of_queries_are_documented(database: str) -> None:
     async with proxy_to(database) as proxy, open_api(proxy.conninfo) as api:
-        told = await description(api)
+        document = await description(api)
         statuses = [(path, 400, await api.get(f"{path}?x=1")) for path in READS]
         for path in ("/api/orders/{id}", "/api/bots/{id}"):
             statuses.append((path, 404, await api.get(path.format(id=uuid7()))))
@@ -183,20 +185,22 @@ async def test_the_problems_of_queries_are_documented(database: str) -> None:
             statuses.append((path, 503, await api.get(path.format(id=uuid7()))))
 
     for path, status, answer in statuses:
-        response = told["paths"][path]["get"]["responses"][str(status)]
+        response = document["paths"][path]["get"]["responses"][str(status)]
         assert answer.status == status
-        assert set(member_names(told, response["content"][PROBLEM]["schema"])) == set(answer.json)
+        assert set(member_names(document, response["content"][PROBLEM]["schema"])) == set(
+            answer.json
+        )
         assert ("Retry-After" in response.get("headers", {})) == ("retry-after" in answer.headers)
 
 
 async def test_the_stream_is_described_as_one(api: Api) -> None:
-    told = await description(api)
-    stream = told["paths"]["/api/stream"]["get"]
+    document = await description(api)
+    stream = document["paths"]["/api/stream"]["get"]
 
     schema = stream["responses"]["200"]["content"]["text/event-stream"]["schema"]
     assert (schema["type"], schema["contentMediaType"]) == ("string", "application/json")
     members = {"position", "topic", "id", "version", "recordedAt", "data"}
-    assert set(member_names(told, schema["contentSchema"])) == members
+    assert set(member_names(document, schema["contentSchema"])) == members
     assert [(one["name"], one["in"]) for one in stream["parameters"]] == [
         ("after", "query"),
         ("pulse", "query"),
@@ -211,17 +215,17 @@ async def test_the_stream_is_described_as_one(api: Api) -> None:
 
 
 async def test_only_endpoints_that_use_an_idempotency_key_list_it(api: Api) -> None:
-    told = await description(api)
+    document = await description(api)
     headers = {
         (path, method): {one["name"]: one for one in operation["parameters"]}
-        for path, methods in told["paths"].items()
+        for path, methods in document["paths"].items()
         for method, operation in methods.items()
         if path.startswith(("/api/orders", "/api/bots"))
     }
 
     callback = headers.pop(("/api/orders/complete", "post"))
     assert set(callback) == {UPSTASH_SIGNATURE, STANDARD_ID, STANDARD_TIMESTAMP, STANDARD_SIGNATURE}
-    assert "401" in told["paths"]["/api/orders/complete"]["post"]["responses"]
+    assert "401" in document["paths"]["/api/orders/complete"]["post"]["responses"]
     for (_, method), parameters in headers.items():
         assert ("Idempotency-Key" in parameters) == (method != "get")
     key = headers["/api/orders", "post"]["Idempotency-Key"]["schema"]
@@ -229,19 +233,22 @@ async def test_only_endpoints_that_use_an_idempotency_key_list_it(api: Api) -> N
 
 
 def test_health_is_described_too() -> None:
-    told = describe(health.routes)
+    document = describe(health.routes)
 
-    live, ready = told["paths"]["/health/live"]["get"], told["paths"]["/health/ready"]["get"]
+    live, ready = (
+        document["paths"]["/health/live"]["get"],
+        document["paths"]["/health/ready"]["get"],
+    )
     assert live["responses"]["200"]["content"]["application/json"]["schema"]
     assert ("503" in live["responses"], "503" in ready["responses"]) == (False, True)
 
 
 async def test_the_constants_in_force_are_published(api: Api) -> None:
     # S0-84, S0-85: no lock expires, so there is no such time to tell
-    told = (await api.get("/api/config")).json
+    body = (await api.get("/api/config")).json
 
-    assert told["botProcessingDelaySeconds"] == 10
-    assert (told["attemptsMax"], told["vipAgingSeconds"]) == (3, None)
-    assert told["limits"]["batchMax"] == 1000
-    assert told["version"]
-    assert not [name for name in told if "lock" in name.lower()]
+    assert body["botProcessingDelaySeconds"] == 10
+    assert (body["attemptsMax"], body["vipAgingSeconds"]) == (3, None)
+    assert body["limits"]["batchMax"] == 1000
+    assert body["version"]
+    assert not [name for name in body if "lock" in name.lower()]

@@ -24,16 +24,18 @@ def named(text: str) -> set[str]:
 async def test_every_metric_that_a_panel_an_alert_or_a_page_names_is_there(api: Api) -> None:
     # S1-42, S3-61
     await api.post("/api/jobs", {"queue": "q", "type": "t"})
-    told = named(re.sub(r"(?m)^(?!# TYPE).*$", "", (await api.get("/metrics")).body.decode()))
+    metrics = named(re.sub(r"(?m)^(?!# TYPE).*$", "", (await api.get("/metrics")).body.decode()))
     # A counter is described with or without its ending.
-    told |= {f"{name}_total" for name in told} | {name.removesuffix("_total") for name in told}
+    metrics |= {f"{name}_total" for name in metrics} | {
+        name.removesuffix("_total") for name in metrics
+    }
     dashboard = json.loads((OPERATE / "dashboard.json").read_text(encoding="utf-8"))
     shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     alerts = (OPERATE / "alerts.yml").read_text(encoding="utf-8")
     page = (OPERATE / "watching.md").read_text(encoding="utf-8")
     assert len(shown) > 15
     for text in (*shown, alerts, page):
-        assert named(text) <= told, named(text) - told
+        assert named(text) <= metrics, named(text) - metrics
 
 
 def test_every_alert_leads_to_a_page_and_every_link_to_a_file() -> None:

@@ -53,8 +53,8 @@ async def test_the_past_has_one_page(api: Api) -> None:
 async def test_jobs_and_queues_are_shown_as_of_a_position(api: Api) -> None:
     first = await create(api, subject="s")
     await create(api, type="other")
-    ((held),) = await claim(api, types=["send"])
-    then = (await say(api, held, "complete")).headers["daybook-position"]
+    ((claimed),) = await claim(api, types=["send"])
+    then = (await say(api, claimed, "complete")).headers["daybook-position"]
     await api.ask("PUT", "/api/queues/email", {"paused": True})
     before = (await api.get(f"/api/jobs?asOf={int(then) - 1}&type=send")).json["jobs"]
     assert [(job["id"], job["status"]) for job in before] == [(first["id"], "PROCESSING")]

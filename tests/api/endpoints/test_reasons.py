@@ -19,10 +19,10 @@ SELECT topic, actor, data ->> 'because' FROM log WHERE data ? 'because' ORDER BY
 
 def reasons(database: str) -> list[str]:
     """The events that have a reason, which must be the test's."""
-    told = rows(database, READ_REASONS)
-    assert {why for _, _, why in told} <= {WHY}
-    assert {actor for _, actor, _ in told} <= {"open"}
-    return [topic for topic, _, _ in told]
+    found = rows(database, READ_REASONS)
+    assert {why for _, _, why in found} <= {WHY}
+    assert {actor for _, actor, _ in found} <= {"open"}
+    return [topic for topic, _, _ in found]
 
 
 async def done(api: Api, method: str, path: str, body: Any = None, **headers: str) -> None:
@@ -48,10 +48,10 @@ async def test_operators_commands_on_orders_and_bots_record_a_reason(
         *["order.deleted", "order.restored"],
         *["order.deleted", "order.deleted", "bot.deleted"],
     ]
-    told = (await api.get(f"/api/orders/{other['id']}/explain")).json
-    assert told["reasons"][0]["because"] == WHY
-    assert told["reasons"][0]["detail"] == f"It was deleted by open (reason: {WHY})."
-    assert [event["because"] for event in told["events"]] == [None, WHY]
+    body = (await api.get(f"/api/orders/{other['id']}/explain")).json
+    assert body["reasons"][0]["because"] == WHY
+    assert body["reasons"][0]["detail"] == f"It was deleted by open (reason: {WHY})."
+    assert [event["because"] for event in body["events"]] == [None, WHY]
     history = (await api.get(f"/api/orders/{other['id']}/history")).json["events"]
     assert [event["data"].get("because") for event in history] == [None, WHY]
 
@@ -116,9 +116,9 @@ async def test_where_nothing_would_be_recorded_a_reason_is_refused(api: Api) -> 
     body = {"status": "COMPLETE", "reason": WHY}
     assert (await api.patch(f"/api/orders/{order['id']}", body)).problem == (422, "schema")
     job = await create(api)
-    (held,) = await claim(api)
-    assert (await say(api, held, "release", reason=WHY)).problem == (422, "unknown-field")
-    assert job["id"] == held["id"]
+    (claimed,) = await claim(api)
+    assert (await say(api, claimed, "release", reason=WHY)).problem == (422, "unknown-field")
+    assert job["id"] == claimed["id"]
 
 
 async def test_the_same_key_with_another_reason_is_another_request(api: Api) -> None:
@@ -137,11 +137,11 @@ async def test_an_order_that_an_operator_gave_to_a_bot_says_so(api: Api, databas
         api, "PATCH", f"/api/orders/{order['id']}", {"status": "PROCESSING", "botId": bot["id"]}
     )
     await api.cooking()
-    told = rows(
+    found = rows(
         database,
         "SELECT data -> 'assigned' FROM log WHERE topic = 'order.claimed' ORDER BY position",
     )
-    assert told == [(True,), (False,)]
+    assert found == [(True,), (False,)]
 
 
 async def test_a_completion_says_how_many_jobs_it_created(api: Api, database: str) -> None:
@@ -150,5 +150,5 @@ async def test_a_completion_says_how_many_jobs_it_created(api: Api, database: st
     first, second = await claim(api, limit=2)
     await say(api, first, "complete", then=[{"type": "a"}, {"type": "b"}])
     await say(api, second, "complete")
-    told = "SELECT data -> 'follow_ups_count' FROM log WHERE topic = 'job.completed' ORDER BY 1"
-    assert rows(database, told) == [(2,), (None,)]
+    query = "SELECT data -> 'follow_ups_count' FROM log WHERE topic = 'job.completed' ORDER BY 1"
+    assert rows(database, query) == [(2,), (None,)]

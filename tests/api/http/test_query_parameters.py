@@ -59,5 +59,5 @@ def test_any_other_query_is_refused_with_what_is_allowed(query: str, sentence: s
     with pytest.raises(BadInputError) as refused:
         read_parameters(query.encode(), Wish)
 
-    told: Any = refused.value
-    assert (told.problem.status_code, str(told)) == (400, sentence)
+    result: Any = refused.value
+    assert (result.problem.status_code, str(result)) == (400, sentence)

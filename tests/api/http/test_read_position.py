@@ -92,8 +92,8 @@ async def test_a_request_without_a_key_does_not_wait(database: str) -> None:
         assert refused.problem == (503, "position-not-reached")
         assert time.monotonic() - began < 0.7
         # A position that the log has reached is served.
-        told = await api.ask("GET", BOARD, if_position_at_least="1")
-        assert told.status == 200, told.body
+        answer = await api.ask("GET", BOARD, if_position_at_least="1")
+        assert answer.status == 200, answer.body
         began = time.monotonic()
         waited = await admin.ask("GET", BOARD, if_position_at_least=ahead)
         assert waited.problem == (503, "position-not-reached")

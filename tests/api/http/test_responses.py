@@ -78,9 +78,9 @@ async def test_an_internal_error_reveals_no_internals(
     defects = 0
     for method, path in cells():
         answer = await answered(api, method, path)
-        told = answer.body.decode()
-        assert INSIDE not in told, path
-        assert "Traceback" not in told, path
+        text = answer.body.decode()
+        assert INSIDE not in text, path
+        assert "Traceback" not in text, path
         if answer.status >= 500:
             assert answer.problem == (500, "internal-error"), path
             assert answer.headers["daybook-request-id"], path

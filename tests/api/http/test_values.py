@@ -60,12 +60,12 @@ async def test_an_instant_beyond_its_years_begins_no_job(
 @pytest.mark.parametrize("instant", BEYOND)
 async def test_an_instant_beyond_its_years_ends_no_attempt(api: Api, instant: str) -> None:
     job = await claimed(api)
-    held = {"claimId": job["claimId"]}
+    claim = {"claimId": job["claimId"]}
     follow_up = {"type": "t", "runAt": instant}
     before = await events_count(api)
     for path, body in [
-        (f"/api/jobs/{job['id']}/snooze", {**held, "until": instant}),
-        (f"/api/jobs/{job['id']}/complete", {**held, "then": [follow_up]}),
+        (f"/api/jobs/{job['id']}/snooze", {**claim, "until": instant}),
+        (f"/api/jobs/{job['id']}/complete", {**claim, "then": [follow_up]}),
         ("/api/jobs/results", {"results": [result(job, outcome="snooze", until=instant)]}),
         ("/api/jobs/results", {"results": [result(job, outcome="done", then=[follow_up])]}),
     ]:
@@ -133,8 +133,8 @@ async def test_every_instant_of_a_request_is_within_its_years(api: Api) -> None:
 
 
 async def test_patterns_in_the_description_are_in_the_dialect_of_json_schema(api: Api) -> None:
-    told = (await api.get("/openapi.json")).json
-    patterns = [*patterns_in(told)]
+    body = (await api.get("/openapi.json")).json
+    patterns = [*patterns_in(body)]
     assert "^[A-Za-z0-9._:@-]{1,100}$" in patterns
     assert not [one for one in patterns if "\\A" in one or "\\Z" in one]
 
@@ -158,8 +158,8 @@ def filled(body: Any, instant: str) -> Any:
     return instant if body is ... else body
 
 
-def result(job: dict[str, Any], **told: Any) -> dict[str, Any]:
-    return {"id": job["id"], "claimId": job["claimId"], **told}
+def result(job: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"id": job["id"], "claimId": job["claimId"], **fields}
 
 
 async def reads_are_whole(api: Api) -> None:

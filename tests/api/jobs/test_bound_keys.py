@@ -43,8 +43,8 @@ class Bound(Struct):
         item = {"queue": "other", "partition": "a", "payload": 1}
         own = {"queue": "own", "partition": "a", "payload": 1}
         elsewhere = {"queue": "other", "type": "t"}
-        told = ("transactionId", "partitionId", "leaseId")
-        done = {**{one: self.message[one] for one in told}, "status": "completed"}
+        member = ("transactionId", "partitionId", "leaseId")
+        done = {**{one: self.message[one] for one in member}, "status": "completed"}
         follow_up = {"claimId": self.job["claimId"], "then": [elsewhere]}
         return {
             "pop": ("GET", "/api/v1/pop/queue/other", None),

@@ -21,8 +21,8 @@ COUNT_EVENTS = "SELECT count(*) FROM stored_events"
 async def bulk(api: Api, verb: str, body: Any = None, **headers: str) -> dict[str, Any]:
     answer = await api.post(f"/api/jobs/{verb}", body, **headers)
     assert answer.status == 200, answer.body
-    told: dict[str, Any] = answer.json
-    return told
+    content: dict[str, Any] = answer.json
+    return content
 
 
 async def status_of(api: Api, job: dict[str, Any]) -> str:
@@ -34,24 +34,24 @@ async def test_cancelling_takes_only_matching_jobs(api: Api) -> None:
     mails = await enqueue_many(api, 3)
     other = await enqueue(api, queue="invoices")
     subject = await enqueue(api, subject="guest-1")
-    (held,) = await claim(api)
+    (claimed,) = await claim(api)
 
-    told = await bulk(api, "cancel", {"filter": {"queue": "email", "type": "send"}})
+    result = await bulk(api, "cancel", {"filter": {"queue": "email", "type": "send"}})
 
-    assert (told["matched"], told["changed"], told["more"]) == (3, 3, False)
-    assert {one["id"] for one in told["results"]} == {
-        job["id"] for job in (*mails, subject) if job["id"] != held["id"]
+    assert (result["matched"], result["changed"], result["more"]) == (3, 3, False)
+    assert {one["id"] for one in result["results"]} == {
+        job["id"] for job in (*mails, subject) if job["id"] != claimed["id"]
     }
-    assert {one["status"] for one in told["results"]} == {"CANCELLED"}
-    assert await status_of(api, held) == "PROCESSING"
+    assert {one["status"] for one in result["results"]} == {"CANCELLED"}
+    assert await status_of(api, claimed) == "PROCESSING"
     assert await status_of(api, other) == "PENDING"
 
 
 async def test_a_dry_run_counts_and_changes_nothing(api: Api, database: str) -> None:
     await enqueue_many(api, 3)
-    told = await bulk(api, "cancel", {"dryRun": True})
+    result = await bulk(api, "cancel", {"dryRun": True})
 
-    assert told == {"matched": 3, "changed": 0, "results": [], "more": False, "nextCursor": None}
+    assert result == {"matched": 3, "changed": 0, "results": [], "more": False, "nextCursor": None}
     assert rows(database, COUNT_CANCELLED) == [(0,)]
 
 
@@ -60,12 +60,12 @@ async def test_page_by_page_every_job_is_retried_once(api: Api) -> None:
     seen: list[str] = []
     body: dict[str, Any] = {"limit": 2}
     while True:
-        told = await bulk(api, "retry", body)
-        seen += [one["id"] for one in told["results"]]
-        assert told["changed"] == len(told["results"]) <= 2
-        if not told["more"]:
+        result = await bulk(api, "retry", body)
+        seen += [one["id"] for one in result["results"]]
+        assert result["changed"] == len(result["results"]) <= 2
+        if not result["more"]:
             break
-        body["cursor"] = told["nextCursor"]
+        body["cursor"] = result["nextCursor"]
 
     assert seen == [job["id"] for job in dead[::-1]]
     assert {await status_of(api, job) for job in dead} == {"PENDING"}
@@ -76,16 +76,16 @@ async def test_cancelled_jobs_can_be_retried_too(api: Api) -> None:
     await bulk(api, "cancel")
     assert {await status_of(api, job) for job in jobs} == {"CANCELLED"}
 
-    told = await bulk(api, "retry", {"filter": {"status": "CANCELLED"}})
+    result = await bulk(api, "retry", {"filter": {"status": "CANCELLED"}})
 
-    assert told["changed"] == 2
+    assert result["changed"] == 2
     assert {await status_of(api, job) for job in jobs} == {"PENDING"}
 
 
 async def test_a_job_with_another_status_is_skipped_and_reported(api: Api) -> None:
     waiting, taken = await enqueue_many(api, 2)
-    (held,) = await claim(api)
-    assert held["id"] == waiting["id"]
+    (claimed,) = await claim(api)
+    assert claimed["id"] == waiting["id"]
     ids = [UUID(waiting["id"]), UUID(taken["id"])]
     command = CancelJobs(job_ids=ids, expected_status=JobStatus.PENDING)
     receipt = await api.service.committer.submit(command, origin())
@@ -99,11 +99,11 @@ async def test_a_job_with_another_status_is_skipped_and_reported(api: Api) -> No
 async def test_concurrent_bulk_cancels_cancel_each_job_once(api: Api, database: str) -> None:
     await enqueue_many(api, 40)
 
-    told = await asyncio.gather(*(bulk(api, "cancel") for _ in range(5)))
+    result = await asyncio.gather(*(bulk(api, "cancel") for _ in range(5)))
 
-    assert sum(one["changed"] for one in told) == 40
+    assert sum(one["changed"] for one in result) == 40
     assert rows(database, COUNT_CANCELLED) == [(40,)]
-    refused = [one for answer in told for one in answer["results"] if "code" in one]
+    refused = [one for answer in result for one in answer["results"] if "code" in one]
     assert {one["code"] for one in refused} <= {"job_moved_on"}
 
 
@@ -137,8 +137,8 @@ async def test_an_invalid_body_is_refused(
 
 async def test_a_cursor_of_another_filter_is_refused(api: Api) -> None:
     await enqueue_many(api, 3)
-    told = await bulk(api, "cancel", {"limit": 1})
-    other = {"filter": {"queue": "email"}, "cursor": told["nextCursor"]}
+    result = await bulk(api, "cancel", {"limit": 1})
+    other = {"filter": {"queue": "email"}, "cursor": result["nextCursor"]}
     assert (await api.post("/api/jobs/cancel", other)).problem == (400, "bad-cursor")
 
 
@@ -159,8 +159,8 @@ async def test_a_count_that_has_grown_is_refused_with_the_new_one(
         False,
     )
     assert rows(database, COUNT_EVENTS) == before
-    told = await bulk(api, verb, {"expectedCount": 3})
-    assert (told["changed"], told["more"]) == (len(jobs), False)
+    result = await bulk(api, verb, {"expectedCount": 3})
+    assert (result["changed"], result["more"]) == (len(jobs), False)
 
 
 async def test_fewer_than_were_counted_are_no_reason_to_refuse(api: Api) -> None:
@@ -203,14 +203,14 @@ async def test_a_refused_count_leaves_the_key_free_and_a_response_is_replayed(
     headers = {"Idempotency-Key": "k-1"}
     refused = await api.post("/api/jobs/cancel", {"expectedCount": 2}, **headers)
     assert refused.problem == (409, "count-grown")
-    (held,) = await claim(api)
+    (claimed,) = await claim(api)
 
-    told = await bulk(api, "cancel", {"expectedCount": 2}, **headers)
-    assert told["changed"] == 2
+    result = await bulk(api, "cancel", {"expectedCount": 2}, **headers)
+    assert result["changed"] == 2
     # The count has grown since; a request with the same key gets the first answer all the same.
     await enqueue_many(api, 9)
-    assert await bulk(api, "cancel", {"expectedCount": 2}, **headers) == told
-    assert await status_of(api, held) == "PROCESSING"
+    assert await bulk(api, "cancel", {"expectedCount": 2}, **headers) == result
+    assert await status_of(api, claimed) == "PROCESSING"
 
 
 async def test_a_large_count_is_reported_as_at_least(
@@ -218,8 +218,8 @@ async def test_a_large_count_is_reported_as_at_least(
 ) -> None:
     monkeypatch.setattr("daybook.api.jobs.bulk.COUNT_MAX", 4)
     await enqueue_many(api, 5)
-    told = await bulk(api, "cancel", {"dryRun": True})
-    assert (told["matched"], told["more"]) == (4, True)
+    result = await bulk(api, "cancel", {"dryRun": True})
+    assert (result["matched"], result["more"]) == (4, True)
     refused = await api.post("/api/jobs/cancel", {"expectedCount": 4})
     assert (refused.json["count"], refused.json["more"]) == (4, True)
     assert refused.problem == (409, "count-grown")

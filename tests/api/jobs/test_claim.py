@@ -62,10 +62,10 @@ async def test_jobs_of_a_disconnected_client_are_released_unless_it_has_a_key(
         "headers": [(b"content-type", b"application/json"), *named],
     }
     await api.app(scope, receive, send)
-    standing = (await api.get(f"/api/jobs/{job['id']}")).json["job"]
-    assert standing["status"] == ("PROCESSING" if key else "PENDING")
+    current = (await api.get(f"/api/jobs/{job['id']}")).json["job"]
+    assert current["status"] == ("PROCESSING" if key else "PENDING")
     if key is None:
-        assert standing["attempts"] == 0
+        assert current["attempts"] == 0
 
 
 async def test_of_many_waiting_workers_one_gets_the_job(api: Api) -> None:
@@ -90,10 +90,10 @@ async def test_a_worker_is_woken_only_for_its_types(api: Api) -> None:
 
 async def test_a_waiting_worker_gets_a_scheduled_job_when_it_is_due(api: Api) -> None:
     job = await create(api)
-    ((held),) = await claim(api)
+    ((claimed),) = await claim(api)
     await api.post(
         f"/api/jobs/{job['id']}/fail",
-        {"claimId": held["claimId"], "error": "x", "retryAfterSeconds": 0.4},
+        {"claimId": claimed["claimId"], "error": "x", "retryAfterSeconds": 0.4},
     )
     task = await waiting(api)
     began = time.monotonic()
@@ -115,23 +115,23 @@ async def test_a_heartbeat_extends_leases_and_reports_lost_claims(api: Api) -> N
     await create(api)
     ((job),) = await claim(api, leaseSeconds=1)
     await asyncio.sleep(0.05)
-    beat = await api.post(f"/api/jobs/{job['id']}/heartbeat", {"claimId": job["claimId"]})
-    assert beat.json["leaseUntil"] > job["leaseUntil"]
+    heartbeat = await api.post(f"/api/jobs/{job['id']}/heartbeat", {"claimId": job["claimId"]})
+    assert heartbeat.json["leaseUntil"] > job["leaseUntil"]
     mine = {"id": job["id"], "claimId": job["claimId"], "leaseSeconds": 5}
     foreign = {"id": job["id"], "claimId": job["id"]}
     both = (await api.post("/api/jobs/heartbeat", {"claims": [mine, foreign]})).json
-    assert [held["claimId"] for held in both["held"]] == [job["claimId"]]
+    assert [lease["claimId"] for lease in both["held"]] == [job["claimId"]]
     assert both["lost"] == [job["id"]]
 
 
 async def test_a_client_that_disconnected_while_waiting_claims_no_job(api: Api) -> None:
     body = b'{"queues":["email"],"workerId":"gone","waitSeconds":5}'
     hung_up = asyncio.Event()
-    told: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+    messages: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Any:
-        if told:
-            return told.pop()
+        if messages:
+            return messages.pop()
         await hung_up.wait()
         return {"type": "http.disconnect"}
 

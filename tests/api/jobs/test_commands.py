@@ -178,8 +178,8 @@ async def test_a_minimal_response_lists_only_incomplete_jobs_by_index(api: Api) 
     read = reports_reader([UUID(one["id"]) for one in results])
     assert answer.json["completed"] == 2
     assert [one["place"] for one in answer.json["results"]] == [1, 3, 4]
-    told = [(str(one.id), one.status, one.code) for one in read(answer.body)]
-    assert told == [
+    outcomes = [(str(one.id), one.status, one.code) for one in read(answer.body)]
+    assert outcomes == [
         (done["id"], "COMPLETED", None),
         (failed["id"], "DEAD", None),
         (again["id"], "COMPLETED", None),
@@ -341,8 +341,8 @@ async def test_a_dead_job_is_started_over_with_the_enqueue_that_asks_for_it(api:
     # S4-05, D-62, I-22, I-26: and the audit has nothing against it.
     new = {"queue": "email", "type": "send", "uniqueKey": "k"}
     first = (await api.post("/api/jobs", new)).json["job"]
-    ((held),) = await claim(api)
-    await say(api, held, "fail", error="broken", retryable=False)
+    ((claimed),) = await claim(api)
+    await say(api, claimed, "fail", error="broken", retryable=False)
     kept = await api.post("/api/jobs", new)
     assert (kept.status, kept.json["job"]["status"]) == (200, "DEAD")
     restarted = await api.post("/api/jobs", {"jobs": [{**new, "onDead": "restart"}]})
@@ -357,8 +357,8 @@ async def test_a_dead_job_is_started_over_with_the_enqueue_that_asks_for_it(api:
 async def test_a_job_that_is_over_is_not_cancelled(api: Api, database: str, end: str) -> None:
     job = await create(api)
     if end == "complete":
-        ((held),) = await claim(api)
-        await say(api, held, "complete")
+        ((claimed),) = await claim(api)
+        await say(api, claimed, "complete")
     else:
         await api.post(f"/api/jobs/{job['id']}/cancel")
     before = rows(database, "SELECT count(*) FROM log")

@@ -60,11 +60,11 @@ async def test_without_a_worker_only_counts_are_returned(database: str) -> None:
         await enqueue(api, 4)
         answer = await api.post(WHERE, x_cron_secret=SECRET)
 
-    told = answer.json
+    body = answer.json
     assert answer.status == 200
-    assert (told["ok"], told["processed"], told["remainingPending"]) == (True, 0, 5)
-    assert told["asOfUtc"].endswith("Z")
-    assert set(told) == {"ok", "processed", "remainingPending", "asOfUtc"}
+    assert (body["ok"], body["processed"], body["remainingPending"]) == (True, 0, 5)
+    assert body["asOfUtc"].endswith("Z")
+    assert set(body) == {"ok", "processed", "remainingPending", "asOfUtc"}
 
 
 async def test_a_worker_runs_ten_jobs_or_max_jobs(database: str, handy: Handy) -> None:
@@ -101,8 +101,8 @@ async def test_a_real_worker_does_the_jobs_in_the_process_that_answers(
             third = (await api.post(WHERE, x_cron_secret=SECRET)).json
 
     assert sorted(done) == [*range(8)]
-    told = [(one["processed"], one["remainingPending"]) for one in (first, second, third)]
-    assert told == [(5, 3), (3, 0), (0, 0)]
+    found = [(one["processed"], one["remainingPending"]) for one in (first, second, third)]
+    assert found == [(5, 3), (3, 0), (0, 0)]
     ended = "SELECT topic, count(*) FROM log WHERE topic ~ 'completed|dlq' GROUP BY 1 ORDER BY 1"
     assert rows(database, ended) == [("job.completed", 7), ("job.moved_to_dlq", 1)]
 

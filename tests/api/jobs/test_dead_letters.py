@@ -26,8 +26,8 @@ COUNT_REQUEUED = "SELECT count(*) FROM stored_events WHERE topic = 'job.requeued
 async def redrive(api: Api, body: Any = None, **headers: str) -> dict[str, Any]:
     answer = await api.post("/api/dlq/redrive", body, **headers)
     assert answer.status == 200, answer.body
-    told: dict[str, Any] = answer.json
-    return told
+    content: dict[str, Any] = answer.json
+    return content
 
 
 async def dead(api: Api, query: str = "") -> list[str]:
@@ -84,9 +84,9 @@ async def test_a_redrive_starts_every_dead_job_over_and_no_other(api: Api) -> No
     cancelled = await enqueue(api)
     await api.post(f"/api/jobs/{cancelled['id']}/cancel")
 
-    told = await redrive(api)
+    result = await redrive(api)
 
-    assert told == {"matched": 3, "redriven": 3, "more": False, "nextCursor": None}
+    assert result == {"matched": 3, "redriven": 3, "more": False, "nextCursor": None}
     assert await dead(api) == []
     pending = (await api.get("/api/jobs?status=PENDING")).json["jobs"]
     assert [(job["attempts"], job["life"], job["error"]) for job in pending] == [(0, 2, None)] * 3
@@ -120,8 +120,8 @@ async def test_a_filter_selects_dead_jobs(
     counted = await redrive(api, {"filter": wanted, "dryRun": True})
     assert counted == {"matched": len(places), "redriven": 0, "more": False, "nextCursor": None}
     assert len(await dead(api)) == 4
-    told = await redrive(api, {"filter": wanted})
-    assert (told["matched"], told["redriven"]) == (len(places), len(places))
+    result = await redrive(api, {"filter": wanted})
+    assert (result["matched"], result["redriven"]) == (len(places), len(places))
     meant = {made[place]["id"] for place in places}
     assert set(await dead(api)) == set(ids(made)) - meant
 
@@ -135,9 +135,9 @@ async def test_a_repeated_redrive_starts_nothing_twice(api: Api, database: str) 
 
 async def test_redrives_at_the_same_time_start_every_job_once(api: Api, database: str) -> None:
     await bury(api, 40)
-    told = await asyncio.gather(*(redrive(api) for _ in range(5)))
+    result = await asyncio.gather(*(redrive(api) for _ in range(5)))
 
-    assert sum(one["redriven"] for one in told) == 40
+    assert sum(one["redriven"] for one in result) == 40
     assert rows(database, COUNT_REQUEUED) == [(40,)]
 
 
@@ -170,12 +170,12 @@ async def test_a_long_redrive_continues_with_the_next_request_at_the_same_rate(
     await bury(api, 5)
 
     body: dict[str, Any] = {"ratePerSecond": 0.5}
-    told = [await redrive(api, body)]
-    while told[-1]["more"]:
-        told.append(await redrive(api, {**body, "cursor": told[-1]["nextCursor"]}))
+    found = [await redrive(api, body)]
+    while found[-1]["more"]:
+        found.append(await redrive(api, {**body, "cursor": found[-1]["nextCursor"]}))
 
-    assert [one["redriven"] for one in told] == [2, 2, 1]
-    assert [one["more"] for one in told] == [True, True, False]
+    assert [one["redriven"] for one in found] == [2, 2, 1]
+    assert [one["more"] for one in found] == [True, True, False]
     times = moments((await api.get("/api/jobs?status=PENDING")).json["jobs"])
     assert (times[-1] - times[0]).total_seconds() == pytest.approx(8.0, abs=0.0015)
 
@@ -189,11 +189,11 @@ async def test_a_sparse_search_continues_after_the_scanned_jobs(
     (rare,) = await bury(api, 1, "rare")
 
     body: dict[str, Any] = {"filter": {"error": "rare"}}
-    told = await redrive(api, body)
-    assert (told["matched"], told["more"]) == (0, True)
-    told = await redrive(api, {**body, "cursor": told["nextCursor"]})
-    told = await redrive(api, {**body, "cursor": told["nextCursor"]})
-    assert (told["redriven"], told["more"]) == (1, False)
+    result = await redrive(api, body)
+    assert (result["matched"], result["more"]) == (0, True)
+    result = await redrive(api, {**body, "cursor": result["nextCursor"]})
+    result = await redrive(api, {**body, "cursor": result["nextCursor"]})
+    assert (result["redriven"], result["more"]) == (1, False)
     assert rare["id"] not in await dead(api)
 
 
@@ -260,9 +260,9 @@ async def test_an_interrupted_redrive_reports_its_progress_and_cursor(
 
     assert nothing.problem == (503, "unavailable")
     assert nothing.headers["retry-after"] == "1"
-    told = some.json
-    assert (some.status, told["redriven"], told["more"]) == (200, 2, True)
-    assert (await redrive(api, {"cursor": told["nextCursor"]}))["redriven"] == 3
+    body = some.json
+    assert (some.status, body["redriven"], body["more"]) == (200, 2, True)
+    assert (await redrive(api, {"cursor": body["nextCursor"]}))["redriven"] == 3
 
 
 async def test_after_a_crash_a_repetition_with_the_same_key_does_the_rest_once(
@@ -276,9 +276,9 @@ async def test_after_a_crash_a_repetition_with_the_same_key_does_the_rest_once(
     for job in await claim(api, 2):
         await fail(api, job, "again")
 
-    told = await redrive(api, {}, idempotency_key="k1")
+    result = await redrive(api, {}, idempotency_key="k1")
 
-    assert (told["matched"], told["redriven"]) == (5, 5)
+    assert (result["matched"], result["redriven"]) == (5, 5)
     assert rows(database, COUNT_REQUEUED) == [(5,)]
     assert set(await dead(api)) == set(ids(made[:2]))
 
@@ -323,8 +323,8 @@ async def test_a_dry_run_reports_when_it_stopped_counting(
     monkeypatch.setattr("daybook.api.jobs.redrive.COUNT_MAX", 2)
     await bury(api, 3)
 
-    told = await redrive(api, {"dryRun": True})
-    assert told == {"matched": 2, "redriven": 0, "more": True, "nextCursor": None}
+    result = await redrive(api, {"dryRun": True})
+    assert result == {"matched": 2, "redriven": 0, "more": True, "nextCursor": None}
 
 
 async def test_a_job_that_was_cancelled_since_it_was_seen_dead_stays_cancelled(api: Api) -> None:
@@ -363,11 +363,11 @@ async def test_a_redrive_changes_no_more_than_were_counted(
     await bury(api, 3)
     asked = {"expectedCount": 3}
     monkeypatch.setattr("daybook.api.jobs.redrive.count_dead", one_more_dies_after(api, count_dead))
-    told = await redrive(api, asked)
+    result = await redrive(api, asked)
 
-    assert (told["redriven"], told["more"]) == (3, True)
+    assert (result["redriven"], result["more"]) == (3, True)
     assert len(await dead(api)) == 1
-    rest = await redrive(api, {"cursor": told["nextCursor"], "expectedCount": 1})
+    rest = await redrive(api, {"cursor": result["nextCursor"], "expectedCount": 1})
     assert (rest["redriven"], rest["more"]) == (1, False)
 
 
@@ -383,9 +383,9 @@ def one_more_dies_after(api: Api, count: Any) -> Any:
 async def test_a_redrive_is_replayed_though_more_jobs_died_since(api: Api) -> None:
     await bury(api, 2)
     headers = {"Idempotency-Key": "redrive-1"}
-    told = await redrive(api, {"expectedCount": 2}, **headers)
+    result = await redrive(api, {"expectedCount": 2}, **headers)
     await bury(api, 5)
-    assert await redrive(api, {"expectedCount": 2}, **headers) == told
+    assert await redrive(api, {"expectedCount": 2}, **headers) == result
 
 
 @pytest.mark.parametrize("chunk_max", [100, 1])
@@ -394,8 +394,8 @@ async def test_a_redrive_goes_no_further_than_its_limit(
 ) -> None:
     monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", chunk_max)
     made = ids(await bury(api, 5))
-    told = await redrive(api, {"limit": 2})
-    assert (told["redriven"], told["more"]) == (2, True)
+    result = await redrive(api, {"limit": 2})
+    assert (result["redriven"], result["more"]) == (2, True)
     assert await dead(api) == made[:1:-1]
-    told = await redrive(api, {"limit": 2, "cursor": told["nextCursor"]})
+    result = await redrive(api, {"limit": 2, "cursor": result["nextCursor"]})
     assert await dead(api) == made[:3:-1]

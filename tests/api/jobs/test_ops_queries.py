@@ -19,30 +19,30 @@ async def test_leases_are_listed_by_expiry(api: Api) -> None:
     await enqueue(api, leaseSeconds=60)
     slow, quick = await claim(api, 2)
 
-    told = (await api.get("/api/leases")).json
+    body = (await api.get("/api/leases")).json
 
-    assert [one["id"] for one in told["held"]] == [order["id"], quick["id"], slow["id"]]
-    assert [one["until"] for one in told["held"]] == [
+    assert [one["id"] for one in body["held"]] == [order["id"], quick["id"], slow["id"]]
+    assert [one["until"] for one in body["held"]] == [
         order["dueAt"],
         quick["leaseUntil"],
         slow["leaseUntil"],
     ]
-    assert [(one["kind"], one["name"], one["held"]) for one in told["holders"]] == [
+    assert [(one["kind"], one["name"], one["held"]) for one in body["holders"]] == [
         ("bot", bot["id"], 1),
         ("worker", "w1", 2),
     ]
-    assert (told["heldCount"], told["holdersCount"]) == (3, 2)
+    assert (body["heldCount"], body["holdersCount"]) == (3, 2)
 
 
 async def test_a_heartbeat_changes_the_listed_lease(api: Api) -> None:
     # S1-42
     await enqueue(api, leaseSeconds=10)
     (job,) = await claim(api)
-    beat = {"claims": [{"id": job["id"], "claimId": job["claimId"], "leaseSeconds": 500}]}
-    assert (await api.post("/api/jobs/heartbeat", beat)).status == 200
+    heartbeat = {"claims": [{"id": job["id"], "claimId": job["claimId"], "leaseSeconds": 500}]}
+    assert (await api.post("/api/jobs/heartbeat", heartbeat)).status == 200
 
-    (held,) = (await api.get("/api/leases")).json["held"]
-    assert held["until"] > job["leaseUntil"]
+    (lease,) = (await api.get("/api/leases")).json["held"]
+    assert lease["until"] > job["leaseUntil"]
 
 
 async def test_one_holder_can_be_looked_at_and_more_are_counted_than_listed(api: Api) -> None:
@@ -58,9 +58,9 @@ async def test_one_holder_can_be_looked_at_and_more_are_counted_than_listed(api:
     assert (len(cut["held"]), cut["heldCount"], cut["holdersCount"]) == (1, 5, 2)
 
 
-def summed(told: dict[str, Any], queue: str) -> tuple[int, ...]:
+def summed(rates: dict[str, Any], queue: str) -> tuple[int, ...]:
     names = ("created", "completed", "failed", "dead")
-    slices = [one for one in told["slices"] if one["queue"] == queue]
+    slices = [one for one in rates["slices"] if one["queue"] == queue]
     return tuple(sum(one[name] for one in slices) for name in names)
 
 
@@ -70,11 +70,11 @@ async def test_rates_count_created_and_finished_jobs_of_each_queue(api: Api) -> 
         await complete(api, job)
     await bury(api, 1, queue="invoices")
 
-    told = (await api.get("/api/rates")).json
+    body = (await api.get("/api/rates")).json
 
     # Two are over and in no table at all, because no read model runs here: the log knows them.
-    assert summed(told, "email") == (4, 2, 0, 0)
-    assert summed(told, "invoices") == (1, 0, 1, 1)
+    assert summed(body, "email") == (4, 2, 0, 0)
+    assert summed(body, "invoices") == (1, 0, 1, 1)
 
 
 async def test_rates_go_on_from_where_they_were(api: Api) -> None:
@@ -97,10 +97,10 @@ async def test_rates_read_only_the_end_of_the_log_and_report_since(
     late = await enqueue(api)
     monkeypatch.setattr(queue_rates, "LOOKED_AT_MAX", 1)
 
-    told = (await api.get("/api/rates")).json
+    body = (await api.get("/api/rates")).json
 
-    assert summed(told, "email") == (1, 0, 0, 0)
-    assert early[0]["createdAt"] <= told["since"] < late["createdAt"]
+    assert summed(body, "email") == (1, 0, 0, 0)
+    assert early[0]["createdAt"] <= body["since"] < late["createdAt"]
 
 
 async def test_dead_jobs_are_found_by_a_text_in_their_error(api: Api) -> None:
@@ -126,11 +126,11 @@ async def test_a_search_scans_a_limited_part_and_continues_after_it(
     monkeypatch.setattr(dead_job_search, "LOOKED_AT_MAX", 2)
     pages, cursor = list[list[str]](), ""
     while True:
-        told = (await api.get(f"/api/dlq?error=rare{cursor}")).json
-        pages.append([job["id"] for job in told["jobs"]])
-        if told["nextCursor"] is None:
+        body = (await api.get(f"/api/dlq?error=rare{cursor}")).json
+        pages.append([job["id"] for job in body["jobs"]])
+        if body["nextCursor"] is None:
             break
-        cursor = f"&cursor={told['nextCursor']}"
+        cursor = f"&cursor={body['nextCursor']}"
 
     assert pages == [[], [], [rare["id"]]]
 
@@ -156,8 +156,8 @@ async def test_an_explanation_follows_a_ticket_until_it_is_seated(api: Api) -> N
     path = f"/api/tickets/{ticket['id']}/explain"
 
     async def reason() -> tuple[str, str]:
-        told = (await api.get(path)).json
-        return told["status"], told["reasons"][0]["code"]
+        body = (await api.get(path)).json
+        return body["status"], body["reasons"][0]["code"]
 
     assert await reason() == ("WAITING", "InLine")
     await call_next(api, desk="Desk 1")

@@ -66,8 +66,8 @@ async def test_all_jobs_of_a_subject_are_listed_with_their_outcome(api: Api) -> 
     shown = await listed(api, "?subject=booking-7")
     assert shown == [waiting, done]
     assert shown[1]["result"] == {"number": "FR 1"}
-    told = [(job["type"], job["status"], job["attempts"]) for job in shown]
-    assert told == [("send", "PENDING", 0), ("issue_invoice", "COMPLETED", 1)]
+    found = [(job["type"], job["status"], job["attempts"]) for job in shown]
+    assert found == [("send", "PENDING", 0), ("issue_invoice", "COMPLETED", 1)]
 
 
 async def test_a_list_is_current_the_moment_a_write_was_answered(api: Api) -> None:

@@ -108,11 +108,11 @@ USUAL = Job(
 def test_a_client_reads_the_same_job_from_a_minimal_response(job: Job) -> None:
     job = replace(job, result=Raw(b"null"))
     # The client sees the same job in both forms.
-    told = {*ClaimedJob.__struct_fields__, "effect_key"} - {"sent_effect_key", "lost"}
+    found = {*ClaimedJob.__struct_fields__, "effect_key"} - {"sent_effect_key", "lost"}
     briefly = orjson.dumps({"jobs": brief_jobs([job])})
     at_length = orjson.dumps({"jobs": [job_json(job)]})
     read, expected = (
-        to_builtins({name: getattr(one, name) for name in told})
+        to_builtins({name: getattr(one, name) for name in found})
         for body in (briefly, at_length)
         for one in decode(body, type=dict[str, list[ClaimedJob]])["jobs"]
     )
@@ -120,8 +120,8 @@ def test_a_client_reads_the_same_job_from_a_minimal_response(job: Job) -> None:
 
 
 def test_default_members_of_a_job_are_omitted() -> None:
-    (told,) = orjson.loads(orjson.dumps(brief_jobs([USUAL])))
+    (body,) = orjson.loads(orjson.dumps(brief_jobs([USUAL])))
     assert (
         not {"priority", "subject", "attemptsMax", "leaseSeconds", "life", "effectKey"}
-        & told.keys()
+        & body.keys()
     )

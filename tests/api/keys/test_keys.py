@@ -45,8 +45,8 @@ def bearer(key: str) -> dict[str, str]:
 
 async def test_a_valid_key_is_accepted_and_shown_its_scopes(shut: Api, database: str) -> None:
     client = await holder(shut, database, "client:vip", restaurant="harbour")
-    told = (await client.get(WHERE)).json
-    assert told == {
+    body = (await client.get(WHERE)).json
+    assert body == {
         "id": name_of(client.key),
         "holder": "a test",
         "scopes": ["client", "client:vip"],
@@ -264,8 +264,8 @@ async def test_a_long_poll_gets_no_jobs_once_its_key_is_revoked(shut: Api, datab
     async with asyncio.timeout(5):
         answer: Answer = await waiting
     assert answer.problem == (401, "unauthorized")
-    standing = await admin.get("/api/queues/email")
-    assert standing.json["queue"]["pending"] == 1
+    current = await admin.get("/api/queues/email")
+    assert current.json["queue"]["pending"] == 1
 
 
 WAITS = {
@@ -336,8 +336,10 @@ async def test_invalid_keys_in_cookies_are_counted_too(database: str) -> None:  
             await inner({**scope, "client": ("192.0.2.7", 4711)}, receive, send)
 
         api.app = from_an_address  # type: ignore[assignment]  # an ASGI app, like the other
-        told = [(await api.ask("GET", "/api/me", cookie="daybook_key=x")).status for _ in range(4)]
-        assert told == [401, 401, 429, 429]
+        statuses = [
+            (await api.ask("GET", "/api/me", cookie="daybook_key=x")).status for _ in range(4)
+        ]
+        assert statuses == [401, 401, 429, 429]
         # From then on the process rejects that address without the database.
         inner.authenticator.failed_keys._write_unlogged = None  # type: ignore[attr-defined]  # ours
         again = await api.ask("GET", "/api/me", cookie="daybook_key=x")

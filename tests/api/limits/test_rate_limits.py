@@ -77,12 +77,12 @@ async def test_the_fourth_ticket_of_a_mobile_in_an_hour_is_refused(api: Api, dat
 
 
 async def test_the_same_mobile_written_differently_is_the_same_mobile(api: Api) -> None:
-    told = [
+    answers = [
         await api.post(JOIN, {"name": "Ada", "mobileNumber": number, "partySize": 2})
         for number in ("+491701111111", "0049 170 1111111", "+49 (170) 111-1111", "+49.1701111111")
     ]
 
-    assert [answer.status for answer in told] == [201, 201, 201, 429]
+    assert [answer.status for answer in answers] == [201, 201, 201, 429]
 
 
 async def test_the_twenty_first_request_of_an_address_in_a_minute_is_refused(
@@ -116,19 +116,19 @@ async def test_headers_state_the_remaining_quota_and_the_wait(api: Api) -> None:
 
 def test_a_request_refused_by_two_limits_gets_the_longer_wait() -> None:  # SEC-16
     asked = [LimitRequest(Limit("soon", 3, 60), "a"), LimitRequest(Limit("late", 3, 3600), "b")]
-    noted: Any = {"is_admitted": False, "noted_at": datetime(2026, 1, 1, tzinfo=UTC)}
+    common: Any = {"is_admitted": False, "noted_at": datetime(2026, 1, 1, tzinfo=UTC)}
     for order in ((0, 1), (1, 0)):
         standings = [
-            LimitState(name="soon", has_room=False, remaining=0, seconds=12.2, **noted),
-            LimitState(name="late", has_room=False, remaining=0, seconds=1800.5, **noted),
+            LimitState(name="soon", has_room=False, remaining=0, seconds=12.2, **common),
+            LimitState(name="late", has_room=False, remaining=0, seconds=1800.5, **common),
         ]
         refused = decision_of(asked, [standings[place] for place in order])
         assert (refused.limit, refused.retry_after_seconds) == ("late", 1801)
         assert refused.headers["Retry-After"] == "1801"
     # A limit with room does not extend the wait.
     standings = [
-        LimitState(name="soon", has_room=False, remaining=0, seconds=0.2, **noted),
-        LimitState(name="late", has_room=True, remaining=1, seconds=1800.5, **noted),
+        LimitState(name="soon", has_room=False, remaining=0, seconds=0.2, **common),
+        LimitState(name="late", has_room=True, remaining=1, seconds=1800.5, **common),
     ]
     refused = decision_of(asked, standings)
     assert (refused.limit, refused.headers["Retry-After"]) == ("soon", "1")
@@ -157,9 +157,9 @@ async def test_a_join_that_was_sent_again_after_its_limit_was_reached_is_answere
 async def test_a_kiosks_guests_are_limited_by_their_mobiles_alone(database: str) -> None:
     # D-37
     async with counter(database, kiosk_keys=f"another-one-long-enough, {KIOSK}") as api:
-        told = [await join(api, number, daybook_kiosk_key=KIOSK) for number in range(30)]
-        assert {answer.status for answer in told} == {HTTPStatus.CREATED}
-        assert "per-address" not in told[0].headers["ratelimit-policy"]
+        answers = [await join(api, number, daybook_kiosk_key=KIOSK) for number in range(30)]
+        assert {answer.status for answer in answers} == {HTTPStatus.CREATED}
+        assert "per-address" not in answers[0].headers["ratelimit-policy"]
 
         more = [await join(api, 0, daybook_kiosk_key=KIOSK) for _ in range(3)]
         assert [answer.status for answer in more] == [201, 201, 429]
@@ -170,14 +170,14 @@ async def test_a_kiosks_guests_are_limited_by_their_mobiles_alone(database: str)
 
 
 async def test_without_kiosks_no_key_opens_anything(api: Api) -> None:
-    told = [await join(api, number, daybook_kiosk_key="") for number in range(21)]
+    answers = [await join(api, number, daybook_kiosk_key="") for number in range(21)]
 
-    assert told[20].status == 429
+    assert answers[20].status == 429
 
 
 async def test_a_client_cannot_choose_its_address(api: Api) -> None:
     # SEC-16, BAD_INPUT 68
-    told = [
+    answers = [
         await join(
             api,
             number,
@@ -188,7 +188,7 @@ async def test_a_client_cannot_choose_its_address(api: Api) -> None:
         for number in range(21)
     ]
 
-    assert told[20].status == 429
+    assert answers[20].status == 429
 
 
 async def test_behind_a_trusted_proxy_every_client_has_a_limit_of_its_own(database: str) -> None:
@@ -199,26 +199,26 @@ async def test_behind_a_trusted_proxy_every_client_has_a_limit_of_its_own(databa
             await inner({**scope, "client": ("10.0.0.1", 4711)}, receive, send)
 
         api.app = behind_a_proxy  # type: ignore[assignment]  # an ASGI app, like the other
-        told = [
+        answers = [
             await join(api, number, x_forwarded_for=f"6.6.6.6, 203.0.113.{number % 2}")
             for number in range(42)
         ]
 
-    assert [answer.status for answer in told] == [201] * 40 + [429] * 2
+    assert [answer.status for answer in answers] == [201] * 40 + [429] * 2
 
 
 async def test_limits_are_those_of_the_settings(database: str) -> None:
     async with counter(database, tickets_per_mobile_max=1, requests_per_address_max=2) as api:
-        told = [(await join(api, number)).status for number in (1, 1, 2, 3)]
+        answers = [(await join(api, number)).status for number in (1, 1, 2, 3)]
 
-    assert told == [201, 429, 201, 429]
+    assert answers == [201, 429, 201, 429]
 
 
 async def test_two_instances_share_the_limits_and_a_restart_forgets_none(database: str) -> None:
     # S2-30
     async with counter(database) as one, open_api(database) as other:
-        told = [(await join(api, 1)).status for api in (one, other, one, other)]
-    assert told == [201, 201, 201, 429]
+        answers = [(await join(api, 1)).status for api in (one, other, one, other)]
+    assert answers == [201, 201, 201, 429]
 
     async with open_api(database) as restarted:
         assert (await join(restarted, 1)).status == 429
@@ -240,7 +240,7 @@ async def test_restaurants_and_routes_are_limited_each_by_itself(api: Api) -> No
     one, other = uuid4(), uuid4()
 
     async def ask(place: Any, route: str) -> bool:
-        told = await limits.admit(
+        result = await limits.admit(
             place,
             pseudonym="ada",
             address="192.0.2.1",
@@ -248,12 +248,12 @@ async def test_restaurants_and_routes_are_limited_each_by_itself(api: Api) -> No
             is_exempt=False,
             command_id=uuid4(),
         )
-        return told.is_allowed
+        return result.is_allowed
 
     assert [await ask(one, "join") for _ in range(4)] == [True] * 3 + [False]
     assert await ask(other, "join")
     for number in range(16):
-        told = await limits.admit(
+        result = await limits.admit(
             uuid4(),
             pseudonym=f"{number}",
             address="192.0.2.1",
@@ -261,7 +261,7 @@ async def test_restaurants_and_routes_are_limited_each_by_itself(api: Api) -> No
             is_exempt=False,
             command_id=uuid4(),
         )
-        assert told.is_allowed
+        assert result.is_allowed
     assert not await ask(uuid4(), "join")
     assert await ask(uuid4(), "another route")
 
@@ -285,8 +285,8 @@ async def test_a_request_answered_with_503_is_not_charged(own_database: str, key
             refused = await join(api, 1, **key)
             assert refused.problem == (503, "storage-full")
         rows(own_database, TAKE_EVENTS)
-        told = [(await join(api, 1)).status for _ in range(4)]
-        assert told == [201, 201, 201, 429]
+        answers = [(await join(api, 1)).status for _ in range(4)]
+        assert answers == [201, 201, 201, 429]
         # Nor to the address: three more of six may come from there.
         assert [(await join(api, 2)).status for _ in range(3)] == [201] * 3
         assert (await join(api, 3)).status == 429
@@ -328,8 +328,10 @@ async def test_a_retry_under_its_idempotency_key_is_not_charged_again(
         for _ in range(5):
             assert (await join(api, 1, idempotency_key="form")).status == 503
         rows(own_database, TAKE_EVENTS)
-        told = [(await join(api, 1, idempotency_key=key)).status for key in ("form", "b", "c", "d")]
-        assert told == [201, 201, 201, 429]
+        answers = [
+            (await join(api, 1, idempotency_key=key)).status for key in ("form", "b", "c", "d")
+        ]
+        assert answers == [201, 201, 201, 429]
 
 
 async def test_the_same_request_through_two_instances_is_charged_once(
@@ -340,8 +342,8 @@ async def test_the_same_request_through_two_instances_is_charged_once(
         answers = await asyncio.gather(*twins)
         assert {answer.status for answer in answers} == {HTTPStatus.CREATED}
         assert tickets_count(database) == 1
-        told = [(await join(api, 1)).status for api in (one, other, one)]
-    assert told == [201, 201, 429]
+        text = [(await join(api, 1)).status for api in (one, other, one)]
+    assert text == [201, 201, 429]
 
 
 async def test_a_refused_join_is_not_charged_as_a_ticket(api: Api, database: str) -> None:

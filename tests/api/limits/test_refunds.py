@@ -29,7 +29,7 @@ class Database:
         self.answers = asyncio.Event()
         self.given: list[int] = []
 
-    async def note(self, query: Any) -> Any:
+    async def write(self, query: Any) -> Any:
         self.asked.set()
         await self.answers.wait()
         if self.is_away:
@@ -49,7 +49,7 @@ async def test_the_oldest_waiting_charges_are_dropped(
     arrived_count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     database = Database()
-    waiting = Refunds(database.note)
+    waiting = Refunds(database.write)
     waiting.give_back_later(make_charge(1))
     await database.asked.wait()
     # The first attempt runs while the others arrive; then it fails.

@@ -20,7 +20,7 @@ from daybook.api.log import events as events_module
 from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.support.asgi_client import Answer, Api, open_api
-from tests.support.committer import Kitchen, eventually, rows
+from tests.support.committer import Submitter, eventually, rows
 from tests.support.databases.tcp_proxy import proxy_to
 from tests.support.jobs import Workshop
 from tests.support.running.processes import ROOT
@@ -129,16 +129,16 @@ async def test_an_event_equals_its_entry_in_the_history(api: Api) -> None:
 async def test_ndjson_equals_an_export(api: Api, database: str) -> None:
     await api.cooking()
 
-    told = await lines(api)
+    result = await lines(api)
 
-    assert told.is_complete
-    assert told.answer.headers["content-type"].startswith(NDJSON)
-    assert all(set(event) == MEMBERS for event in told.events)
+    assert result.is_complete
+    assert result.answer.headers["content-type"].startswith(NDJSON)
+    assert all(set(event) == MEMBERS for event in result.events)
     stored = rows(
         database,
         "SELECT position, to_jsonb(log.*) FROM log ORDER BY position",
     )
-    for (position, row), event in zip(stored, told.events, strict=True):
+    for (position, row), event in zip(stored, result.events, strict=True):
         assert (event["position"], event["data"]) == (position, row["data"])
         assert event["aggregate"] == row["aggregate_id"]
         assert event["recordedAt"].endswith("Z")
@@ -147,7 +147,7 @@ async def test_ndjson_equals_an_export(api: Api, database: str) -> None:
 
 async def test_filters_select_events(api: Api) -> None:
     order, bot = await api.cooking()
-    await Workshop(Kitchen(api.service.committer)).job()
+    await Workshop(Submitter(api.service.committer)).job()
     everything = (await lines(api)).events
     by_test = everything[-1]
     assert by_test["actor"] == "test"
@@ -335,11 +335,11 @@ async def test_a_range_that_ends_before_it_begins_is_refused(api: Api, accept: s
 
 
 async def test_both_forms_are_described(api: Api) -> None:
-    told = (await api.get("/openapi.json")).json
-    described = told["paths"]["/api/events"]["get"]
+    body = (await api.get("/openapi.json")).json
+    described = body["paths"]["/api/events"]["get"]
 
     content = described["responses"]["200"]["content"]
-    schemas = told["components"]["schemas"]
+    schemas = body["components"]["schemas"]
     line = schemas[content[NDJSON]["schema"]["contentSchema"]["$ref"].rpartition("/")[2]]
     assert set(line["required"]) == MEMBERS
     assert "`data` is the stored form" in line["description"]

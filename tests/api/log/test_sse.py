@@ -19,7 +19,7 @@ from daybook.api.admin.openapi import describe
 from daybook.domain.orders.order import OrderKind
 from tests.support.api_jobs import bury, claim, complete, enqueue
 from tests.support.asgi_client import Api, open_api
-from tests.support.committer import Kitchen, eventually
+from tests.support.committer import Submitter, eventually
 from tests.support.described_values import DescribedValues
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ class House:
     def __init__(self, opened: Api) -> None:
         self.app = opened.app
         self.tail = opened.service.tail
-        self.kitchen = Kitchen(opened.service.committer)
+        self.submitter = Submitter(opened.service.committer)
 
     def ask(self, last: str | None = None, query: str = "") -> "Client":
         return Client(self.app, last, query)
@@ -111,8 +111,8 @@ async def connected(house: House, last: str | None = None) -> Client:
 
 async def test_a_change_has_position_topic_and_data(house: House) -> None:  # D-08
     client = await connected(house)
-    order, bot = await house.kitchen.order(OrderKind.VIP), await house.kitchen.bot()
-    claimed = await house.kitchen.claim(bot)
+    order, bot = await house.submitter.order(OrderKind.VIP), await house.submitter.bot()
+    claimed = await house.submitter.claim(bot)
     await client.got(4)
     await client.leave()
 
@@ -120,33 +120,33 @@ async def test_a_change_has_position_topic_and_data(house: House) -> None:  # D-
     assert client.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert client.headers["cache-control"] == "no-store"
     assert [block["event"] for block in client.blocks] == ["order", "bot", "bot", "order"]
-    told = [orjson.loads(block["data"]) for block in client.blocks]
-    assert [one["topic"] for one in told][:2] == ["order.created", "bot.created"]
-    assert list(told[0]) == ["position", "topic", "id", "version", "recordedAt", "data"]
-    assert (told[0]["position"], told[0]["id"], told[0]["version"]) == (1, str(order.id), 1)
-    data = told[0]["data"]
+    events = [orjson.loads(block["data"]) for block in client.blocks]
+    assert [one["topic"] for one in events][:2] == ["order.created", "bot.created"]
+    assert list(events[0]) == ["position", "topic", "id", "version", "recordedAt", "data"]
+    assert (events[0]["position"], events[0]["id"], events[0]["version"]) == (1, str(order.id), 1)
+    data = events[0]["data"]
     assert (data["orderId"], data["kind"], data["attemptsMax"]) == (str(order.id), "VIP", 3)
     assert claimed is not None
     assert claimed.claim is not None
-    assert told[3]["data"]["claimId"] == str(claimed.claim.id)
-    assert told[3]["data"]["dueAt"].endswith("Z")
-    assert len(told[3]["data"]["dueAt"]) == len("2026-03-01T12:00:00.000Z")
+    assert events[3]["data"]["claimId"] == str(claimed.claim.id)
+    assert events[3]["data"]["dueAt"].endswith("Z")
+    assert len(events[3]["data"]["dueAt"]) == len("2026-03-01T12:00:00.000Z")
 
 
 async def test_the_stream_matches_the_resource_of_a_complete_order(house: House) -> None:
     # S0-01
     client = await connected(house)
-    order = await house.kitchen.order()
-    claimed = await house.kitchen.claim(await house.kitchen.bot())
+    order = await house.submitter.order()
+    claimed = await house.submitter.claim(await house.submitter.bot())
     assert claimed is not None
-    await house.kitchen.complete(claimed)
+    await house.submitter.complete(claimed)
     await client.got(6)
     await client.leave()
 
     shown = (await Api(house.app).get(f"/api/orders/{order.id}")).json["order"]
-    told = [orjson.loads(block["data"]) for block in client.blocks]
+    events = [orjson.loads(block["data"]) for block in client.blocks]
     claim, end = (
-        next(one["data"] for one in told if one["topic"] == topic)
+        next(one["data"] for one in events if one["topic"] == topic)
         for topic in ("order.claimed", "order.completed")
     )
     assert (claim["botId"], claim["claimId"]) == (shown["botId"], shown["claimId"])
@@ -168,10 +168,10 @@ async def test_job_and_queue_changes_have_no_payload_and_result(
     await client.leave()
 
     assert [block["event"] for block in client.blocks] == [*["job"] * 7, "queue"]
-    told = [orjson.loads(block["data"]) for block in client.blocks]
-    assert list(told[0]) == ["position", "topic", "id", "version", "recordedAt", "data"]
-    assert told[0]["data"] == {"queue": "email", "type": "send", "status": "PENDING"}
-    seen = [(one["id"], one["version"], one["data"]["status"]) for one in told[:7]]
+    events = [orjson.loads(block["data"]) for block in client.blocks]
+    assert list(events[0]) == ["position", "topic", "id", "version", "recordedAt", "data"]
+    assert events[0]["data"] == {"queue": "email", "type": "send", "status": "PENDING"}
+    seen = [(one["id"], one["version"], one["data"]["status"]) for one in events[:7]]
     assert seen == [
         (job["id"], 1, "PENDING"),
         (job["id"], 2, "PROCESSING"),
@@ -181,8 +181,11 @@ async def test_job_and_queue_changes_have_no_payload_and_result(
         (dead["id"], 3, "PENDING"),
         (dead["id"], 4, "DEAD"),
     ]
-    assert all(one["data"]["type"] == "poison" for one in told[3:7])
-    assert told[7]["data"]["limits"] == {"concurrency": None, "rate": {"count": 1, "seconds": 2.0}}
+    assert all(one["data"]["type"] == "poison" for one in events[3:7])
+    assert events[7]["data"]["limits"] == {
+        "concurrency": None,
+        "rate": {"count": 1, "seconds": 2.0},
+    }
     assert not any(word in client.text for word in ("4111", "secret", "boom", "booking-7"))
 
 
@@ -197,9 +200,9 @@ async def test_ticket_changes_contain_no_personal_data(house: House) -> None:
     await eventually(lambda: "ticket.called" in client.text)
     await client.leave()
 
-    told = [orjson.loads(block["data"]) for block in client.blocks if block["event"] == "ticket"]
+    events = [orjson.loads(block["data"]) for block in client.blocks if block["event"] == "ticket"]
     ticket = joined.json["ticket"]["id"]
-    assert [(one["topic"], one["id"], one["data"]) for one in told] == [
+    assert [(one["topic"], one["id"], one["data"]) for one in events] == [
         ("ticket.created", ticket, {"status": "WAITING"}),
         ("ticket.called", ticket, {"status": "CALLED"}),
     ]
@@ -211,7 +214,7 @@ async def test_ticket_changes_contain_no_personal_data(house: House) -> None:
 async def test_a_client_that_leaves_before_the_first_event_knows_where_to_go_on(
     house: House,
 ) -> None:
-    await house.kitchen.order()
+    await house.submitter.order()
     client = await connected(house)
     assert client.text == f"retry: 1000\nid: 1-{house.tail.epoch}\n\n"
     await client.leave()
@@ -221,7 +224,7 @@ async def test_an_idle_stream_sends_its_position_as_pulse(house: House) -> None:
     # S0-47
     client = house.ask(query="pulse=1")
     await eventually(lambda: client.text)
-    await house.kitchen.order()
+    await house.submitter.order()
     pulse = f'id: 1-{house.tail.epoch}\nevent: pulse\ndata: {{"position":1}}\n\n'
     await eventually(lambda: pulse in client.text)
     await client.leave()
@@ -234,7 +237,7 @@ async def test_a_stream_goes_on_behind_the_last_event_the_client_has(
     house: House, where: str
 ) -> None:
     for _ in range(5):
-        await house.kitchen.order()
+        await house.submitter.order()
     # Older versions gave ids without an epoch, and clients still come back with them.
     last = None if where == "parameter" else "3"
     if where == "epoch":
@@ -244,7 +247,7 @@ async def test_a_stream_goes_on_behind_the_last_event_the_client_has(
     query = {"parameter": "after=3", "both": "after=1"}.get(where, "")
     client = house.ask(last, query)
     await client.got(5)
-    await house.kitchen.order()
+    await house.submitter.order()
     await client.got(6)
     await client.leave()
 
@@ -254,7 +257,7 @@ async def test_a_stream_goes_on_behind_the_last_event_the_client_has(
 async def test_clients_that_reconnect_under_load_get_every_event_once(house: House) -> None:
     async def write() -> None:
         for _ in range(60):
-            await asyncio.gather(*(house.kitchen.order() for _ in range(20)))
+            await asyncio.gather(*(house.submitter.order() for _ in range(20)))
 
     async def follow() -> list[int]:
         seen: list[int] = []
@@ -315,7 +318,7 @@ async def test_a_slow_client_is_disconnected_and_can_resume(
     client = await connected(house)
     client.dawdling.clear()
     for _ in range(60):
-        await house.kitchen.order()
+        await house.submitter.order()
     await asyncio.sleep(0.2)
     client.dawdling.set()
     await asyncio.wait_for(client.task, 2)
@@ -336,7 +339,7 @@ async def test_a_client_that_takes_nothing_at_all_is_let_go(
     monkeypatch.setattr(daybook.api.log.sse, "SEND_SECONDS_MAX", 0.1)
     client = await connected(house)
     client.dawdling.clear()
-    await house.kitchen.order()
+    await house.submitter.order()
     await asyncio.wait_for(client.task, 2)
 
     assert house.tail.subscriptions_count == 0
@@ -378,10 +381,10 @@ async def test_a_client_ahead_of_the_log_is_rewound(
     house: House,
 ) -> None:
     for _ in range(3):
-        await house.kitchen.order()
+        await house.submitter.order()
     client = await connected(house, last="40")
     await client.got(3)
-    await house.kitchen.order()
+    await house.submitter.order()
     await client.got(4)
     await client.leave()
 

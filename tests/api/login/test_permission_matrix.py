@@ -230,10 +230,10 @@ async def test_an_invisible_resource_is_indistinguishable_from_a_missing_one(
             hidden = await ask(asker, method, at(path, other), operation)
             absent = await ask(asker, method, at(path, never), operation)
             assert hidden.status == absent.status, (operation, scope, hidden.body)
-            told = hidden.body.decode()
+            text = hidden.body.decode()
             for place, thing in other.items():
-                told = told.replace(thing, never[place])
-            assert told == absent.body.decode()
+                text = text.replace(thing, never[place])
+            assert text == absent.body.decode()
             assert hidden.status in (404, 409), (operation, scope, hidden.body)
             own = await world.places(kind, "own")
             seen = await ask(asker, method, at(path, own), operation)
@@ -328,9 +328,9 @@ async def test_a_worker_reaches_no_queue_but_its_own(world: World) -> None:
     elsewhere = {"queue": "other", "type": "t"}
     job = await world.thing("jobs", "own")
     claimed = await worker.post("/api/jobs/claim", {"queues": ["own"], "workerId": "w"})
-    (held,) = claimed.json["jobs"]
-    assert held["id"] == job
-    then = {"claimId": held["claimId"], "then": [elsewhere]}
+    (claimed_job,) = claimed.json["jobs"]
+    assert claimed_job["id"] == job
+    then = {"claimId": claimed_job["claimId"], "then": [elsewhere]}
     for path, body in (
         ("/api/jobs", elsewhere),
         ("/api/jobs", {"jobs": [{"queue": "own", "type": "t"}, elsewhere]}),
@@ -344,10 +344,10 @@ async def test_a_worker_reaches_no_queue_but_its_own(world: World) -> None:
     (theirs,) = (await world.holders[Scope.ADMIN].post("/api/jobs/claim", taken)).json["jobs"]
     assert theirs["id"] == other
     result = {"id": other, "claimId": theirs["claimId"], "outcome": "done"}
-    settled = await worker.post("/api/jobs/results", {"results": [result]})
-    assert [one["code"] for one in settled.json["results"]] == ["not_found"]
-    beat = {"claims": [{"id": other, "claimId": theirs["claimId"]}]}
-    assert (await worker.post("/api/jobs/heartbeat", beat)).json["lost"] == [theirs["claimId"]]
+    reported = await worker.post("/api/jobs/results", {"results": [result]})
+    assert [one["code"] for one in reported.json["results"]] == ["not_found"]
+    heartbeat = {"claims": [{"id": other, "claimId": theirs["claimId"]}]}
+    assert (await worker.post("/api/jobs/heartbeat", heartbeat)).json["lost"] == [theirs["claimId"]]
 
 
 async def test_the_log_names_the_scope_and_the_key_of_each_actor(world: World) -> None:

@@ -67,11 +67,11 @@ async def accepted(api: Api, *items: dict[str, Any]) -> str:
 
 
 async def until_failed(api: Api, operation_id: str) -> dict[str, Any]:
-    told: dict[str, Any] = (
+    body: dict[str, Any] = (
         await api.get(f"/api/v1/operations/{operation_id}?wait=true&timeout=10000")
     ).json
-    assert told["status"] == "failed", told
-    return told
+    assert body["status"] == "failed", body
+    return body
 
 
 async def act(api: Api, operation_id: str, deed: str) -> Answer:
@@ -79,12 +79,12 @@ async def act(api: Api, operation_id: str, deed: str) -> Answer:
 
 
 @contextmanager
-def told(caplog: pytest.LogCaptureFixture) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+def processor_log(caplog: pytest.LogCaptureFixture) -> Iterator[list[tuple[str, dict[str, Any]]]]:
     """The log records of the processor."""
-    heard: list[tuple[str, dict[str, Any]]] = []
+    records: list[tuple[str, dict[str, Any]]] = []
     with caplog.at_level(logging.INFO, "daybook.operations"):
-        yield heard
-    heard += [
+        yield records
+    records += [
         (record.getMessage(), vars(record)["context"])
         for record in caplog.records
         if record.name == "daybook.operations"
@@ -99,7 +99,7 @@ async def test_an_operation_that_keeps_failing_ends_as_failed_and_is_listed(
     async with opened(database, BUSY) as api:
         good = await accepted(api, item("good", partition="b"))
         bad = await accepted(api, item("bad"))
-        with told(caplog) as heard:
+        with processor_log(caplog) as records:
             async with opened(database, CALM, [Operations()]):
                 failed = await until_failed(api, bad)
                 await until_done(api, good)
@@ -114,10 +114,10 @@ async def test_an_operation_that_keeps_failing_ends_as_failed_and_is_listed(
         topics = [topic for (topic,) in rows(database, "SELECT topic FROM log ORDER BY position")]
         assert topics.count("operation.failed") == 2
         assert topics.count("operation.given_up") == 1
-    assert [context["lookMs"] for event, context in heard if event == "operations.begun"] == [100]
-    (done,) = [context for _, context in heard if context.get("operationId") == good]
+    assert [context["lookMs"] for event, context in records if event == "operations.begun"] == [100]
+    (done,) = [context for _, context in records if context.get("operationId") == good]
     assert (done["type"], done["ms"] > 0) == ("PUSH", True)
-    failures = [event for event, context in heard if context.get("operationId") == bad]
+    failures = [event for event, context in records if context.get("operationId") == bad]
     assert failures == ["operation.failed", "operation.failed", "operation.given_up"]
     await assert_tables_are_what_the_log_says(database)
 
@@ -128,12 +128,12 @@ async def test_a_database_that_cannot_write_is_waited_for_and_is_no_attempt(
 ) -> None:
     # S3-29: only the operation's own failures count.
     async with opened(database, BUSY) as api, opened(database, CALM, [Operations()]):
-        held_up = await accepted(api, item(trouble))
-        path = f"/api/v1/operations/{held_up}"
-        told = (await api.get(f"{path}?wait=true&timeout=2000")).json
-        assert (told["status"], told["retryCount"]) == ("pending", 0)
+        delayed = await accepted(api, item(trouble))
+        path = f"/api/v1/operations/{delayed}"
+        body = (await api.get(f"{path}?wait=true&timeout=2000")).json
+        assert (body["status"], body["retryCount"]) == ("pending", 0)
         repair()
-        assert (await until_done(api, held_up))["retryCount"] == 0
+        assert (await until_done(api, delayed))["retryCount"] == 0
 
 
 @pytest.mark.usefixtures("repair")

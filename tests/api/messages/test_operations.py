@@ -71,9 +71,9 @@ async def drained(api: Api, count: int, seconds: float = 20) -> list[Any]:
 
 async def until_done(api: Api, operation_id: str) -> dict[str, Any]:
     path = f"/api/v1/operations/{operation_id}?wait=true&timeout=10000"
-    told: dict[str, Any] = (await api.get(path)).json
-    assert told["status"] == "completed", told
-    return told
+    body: dict[str, Any] = (await api.get(path)).json
+    assert body["status"] == "completed", body
+    return body
 
 
 async def assert_tables_are_what_the_log_says(conninfo: str) -> None:
@@ -96,8 +96,8 @@ async def test_an_accepted_push_is_recorded_with_its_messages(database: str) -> 
         assert (await push(api, item(1, partition="b"))).status == 202
         answer = await api.get("/api/events?topic=operation.created")
     assert answer.status == 200, answer.body
-    (told,) = answer.json["events"][-1]["data"]["items"]
-    assert (told["queue"], told["payload"]) == ("mail", 1)
+    (body,) = answer.json["events"][-1]["data"]["items"]
+    assert (body["queue"], body["payload"]) == ("mail", 1)
 
 
 async def test_a_busy_service_accepts_a_push_and_carries_it_out_later(database: str) -> None:
@@ -106,16 +106,16 @@ async def test_a_busy_service_accepts_a_push_and_carries_it_out_later(database: 
         await make_busy(api)
         answer = await push(api, item(1, transactionId="t"), item(2, partition="b"))
         assert answer.status == 202, answer.body
-        told = answer.json
-        assert (told["status"], told["reason"]) == ("queued", "system_busy")
+        body = answer.json
+        assert (body["status"], body["reason"]) == ("queued", "system_busy")
         # One may have been accepted before it, to make the service busy.
-        assert told["queuePosition"] <= 1
-        assert told["estimatedWait"] > 0
-        path = f"/api/v1/operations/{told['operationId']}"
+        assert body["queuePosition"] <= 1
+        assert body["estimatedWait"] > 0
+        path = f"/api/v1/operations/{body['operationId']}"
         assert (await api.get(path)).json["status"] == "pending"
         assert await pop(api) == []
         async with opened(database, CALM, [Operations()]):
-            done = await until_done(api, told["operationId"])
+            done = await until_done(api, body["operationId"])
         created = [(one["partition"], one["status"]) for one in done["result"]["messages"]]
         assert created == [("a", "created"), ("b", "created")]
         assert done["latencySeconds"] > 0
@@ -159,8 +159,8 @@ async def drained_lane(api: Api, count: int) -> list[Any]:
             done = {"acknowledgments": [ack(message)]}
             if message["data"] == "job":
                 return got
-            (told,) = (await api.post("/api/v1/ack/batch", done)).json["acknowledgments"]
-            assert "code" not in told, told
+            (body,) = (await api.post("/api/v1/ack/batch", done)).json["acknowledgments"]
+            assert "code" not in body, body
     return got
 
 
@@ -197,10 +197,10 @@ async def test_a_dead_message_is_started_over_with_the_push_that_asks_for_it(
         for policy, popped in (("return", []), ("restart", [1])):
             again = item(2, transactionId="t", onDead=policy)
             answer = await push(busy if is_busy else calm, again)
-            told = answer.json
+            body = answer.json
             if is_busy:
-                told = (await until_done(calm, told["operationId"]))["result"]
-            assert [one["status"] for one in told["messages"]] == ["duplicate"]
+                body = (await until_done(calm, body["operationId"]))["result"]
+            assert [one["status"] for one in body["messages"]] == ["duplicate"]
             got = await pop(calm, partition="a")
             assert [one["data"] for one in got] == popped
         assert (await calm.post("/api/v1/ack", ack(got[0]))).json["status"] == "COMPLETED"
@@ -270,13 +270,13 @@ async def test_the_stats_report_the_load(database: str) -> None:
         await make_busy(api)
         await push(api, item(1))
         await asyncio.sleep(0.4)
-        told = (await api.get("/api/v1/operations/stats")).json
-        kind, failed = told["operations"]
+        body = (await api.get("/api/v1/operations/stats")).json
+        kind, failed = body["operations"]
         assert (kind["status"], failed["status"]) == ("pending", "failed")
         assert failed["count"] == 0
         assert (kind["operationType"], kind["priority"], kind["count"]) == ("PUSH", 5, 1)
         assert kind["oldestAt"] is not None
-        assert told["systemHealth"]["queueDepth"] == 1
+        assert body["systemHealth"]["queueDepth"] == 1
 
 
 async def test_the_stats_count_recently_executed_operations(database: str) -> None:

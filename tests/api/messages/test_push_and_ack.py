@@ -115,8 +115,8 @@ async def test_an_acknowledgment_that_names_a_lost_lease_is_refused_alone(api: A
     one, other = await pop(api, batch=2)
     lost = {**ack(one), "leaseId": str(uuid7())}
     answer = await api.post("/api/v1/ack/batch", {"acknowledgments": [lost, ack(other)]})
-    told = answer.json["acknowledgments"]
-    assert (told[0]["code"], told[1]["status"]) == ("claim_lost", "COMPLETED")
+    body = answer.json["acknowledgments"]
+    assert (body[0]["code"], body[1]["status"]) == ("claim_lost", "COMPLETED")
     assert (await api.post("/api/v1/ack", lost)).problem == (409, "claim-lost")
 
 
@@ -126,8 +126,8 @@ async def test_a_consumer_group_cannot_acknowledge_messages_of_another(api: Api)
     (message,) = await pop(api, consumerGroup="billing")
     for group, code in (("other", "claim_lost"), ("billing", None)):
         body = {"acknowledgments": [ack(message)], "consumerGroup": group}
-        (told,) = (await api.post("/api/v1/ack/batch", body)).json["acknowledgments"]
-        assert told.get("code") == code
+        (content,) = (await api.post("/api/v1/ack/batch", body)).json["acknowledgments"]
+        assert content.get("code") == code
 
 
 @pytest.mark.parametrize("group", [None, "kitchen"])

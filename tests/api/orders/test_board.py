@@ -17,15 +17,15 @@ async def test_the_board_matches_the_lists(api: Api) -> None:  # S0-46, S0-57
     await api.post(f"/api/bots/{bot['id']}/claim")
     await api.bot()
 
-    told = (await api.get("/api/board")).json
+    body = (await api.get("/api/board")).json
 
-    assert [order["status"] for order in told["orders"]] == ["PENDING"] * 2 + [
+    assert [order["status"] for order in body["orders"]] == ["PENDING"] * 2 + [
         "PROCESSING",
         "COMPLETE",
     ]
-    assert told["orders"] == (await api.get("/api/orders")).json["orders"]
-    assert told["bots"] == (await api.get("/api/bots")).json["bots"]
-    assert told["cut"] == []
+    assert body["orders"] == (await api.get("/api/orders")).json["orders"]
+    assert body["bots"] == (await api.get("/api/bots")).json["bots"]
+    assert body["cut"] == []
 
 
 async def test_the_position_is_that_of_the_newest_event_that_is_in_it(api: Api) -> None:
@@ -33,9 +33,9 @@ async def test_the_position_is_that_of_the_newest_event_that_is_in_it(api: Api) 
 
     written = await api.post("/api/orders", {"type": "VIP"})
 
-    told = (await api.get("/api/board")).json
-    assert told["position"] == int(written.headers["daybook-position"])
-    assert len(told["orders"]) == 1
+    body = (await api.get("/api/board")).json
+    assert body["position"] == int(written.headers["daybook-position"])
+    assert len(body["orders"]) == 1
 
 
 async def test_truncated_statuses_are_reported(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,9 +46,9 @@ async def test_truncated_statuses_are_reported(api: Api, monkeypatch: pytest.Mon
 
     await api.order()
 
-    told = (await api.get("/api/board")).json
-    assert [order["orderNumber"] for order in told["orders"]] == [1, 2]
-    assert told["cut"] == ["PENDING"]
+    body = (await api.get("/api/board")).json
+    assert [order["orderNumber"] for order in body["orders"]] == [1, 2]
+    assert body["cut"] == ["PENDING"]
 
 
 async def test_the_dead_are_on_the_board(api: Api) -> None:

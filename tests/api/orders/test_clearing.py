@@ -52,9 +52,9 @@ async def test_cleared_complete_orders_leave_every_view_but_the_past(
 
     await client.got(position)
     await client.leave()
-    told = [orjson.loads(block["data"]) for block in client.blocks]
-    assert sorted(one["id"] for one in told) == sorted([pending["id"], *ids])
-    assert {one["topic"] for one in told} == {"order.deleted"}
+    body = [orjson.loads(block["data"]) for block in client.blocks]
+    assert sorted(one["id"] for one in body) == sorted([pending["id"], *ids])
+    assert {one["topic"] for one in body} == {"order.deleted"}
 
     assert await listed(api, f"/api/orders?asOf={head}") == [pending["id"], *ids]
     assert await listed(api, f"/api/orders?asOf={head}&status=COMPLETE") == ids

@@ -15,7 +15,7 @@ from tests.support.asgi_client import Api, open_api
 from tests.support.committer import (
     fold_of_the_log,
     live_rows,
-    open_kitchen,
+    open_submitter,
     rows,
     transactions_count,
 )
@@ -349,14 +349,14 @@ async def test_clearing_takes_any_number_of_complete_orders_and_a_replay_takes_n
 async def test_an_order_that_is_completed_while_all_are_cleared_is_cleared_too(
     database: str,
 ) -> None:
-    async with open_kitchen(database) as kitchen:
-        bot = await kitchen.bot()
-        await kitchen.order()
-        order = await kitchen.claim(bot)
+    async with open_submitter(database) as submitter:
+        bot = await submitter.bot()
+        await submitter.order()
+        order = await submitter.claim(bot)
         assert order is not None
         # It was being cooked when the complete ones were looked for.
-        await kitchen.complete(order)
-        cleared = (await kitchen.submit(ClearOrders(complete=[order.id]))).result
+        await submitter.complete(order)
+        cleared = (await submitter.submit(ClearOrders(complete=[order.id]))).result
     assert (cleared.open_count, cleared.complete_count) == (0, 1)
 
 

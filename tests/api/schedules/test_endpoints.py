@@ -150,6 +150,7 @@ async def test_a_key_makes_two_requests_one(api: Api, database: str) -> None:
     assert topics(database) == ["schedule.created"]
 
 
+@pytest.mark.usefixtures("short_deadline")
 async def test_an_unreachable_database_gives_503(database: str) -> None:
     async with proxy_to(database) as proxy, open_api(proxy.conninfo) as api:
         proxy.refusing = True

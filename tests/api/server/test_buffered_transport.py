@@ -17,22 +17,22 @@ class Recorded(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[Any] = []
+        self.calls: list[Any] = []
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        self.told.append([*list_of_data])
+        self.calls.append([*list_of_data])
 
     def write_eof(self) -> None:
-        self.told.append("eof")
+        self.calls.append("eof")
 
     def close(self) -> None:
-        self.told.append("close")
+        self.calls.append("close")
 
     def abort(self) -> None:
-        self.told.append("abort")
+        self.calls.append("abort")
 
     def is_closing(self) -> bool:
-        return "close" in self.told
+        return "close" in self.calls
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ async def test_writes_of_one_iteration_are_sent_together(
 ) -> None:
     corked.write(b"head")
     corked.write(b"body")
-    assert beneath.told == []
+    assert beneath.calls == []
     await asyncio.sleep(0)
     corked.write(b"more")
     await asyncio.sleep(0)
-    assert beneath.told == [[b"head", b"body"], [b"more"]]
+    assert beneath.calls == [[b"head", b"body"], [b"more"]]
 
 
 async def test_a_client_that_disconnected_before_the_flush_is_sent_nothing(
@@ -63,7 +63,7 @@ async def test_a_client_that_disconnected_before_the_flush_is_sent_nothing(
     corked.write(b"news")
     beneath.close()
     await asyncio.sleep(0)
-    assert beneath.told == ["close"]
+    assert beneath.calls == ["close"]
 
 
 async def test_a_large_write_is_flushed_at_once(
@@ -72,9 +72,9 @@ async def test_a_large_write_is_flushed_at_once(
     chunk = bytes(BUFFERED_BYTES_MAX // 2)
     for _ in range(3):
         corked.write(chunk)
-    assert beneath.told == [[chunk, chunk, chunk]]
+    assert beneath.calls == [[chunk, chunk, chunk]]
     await asyncio.sleep(0)
-    assert beneath.told == [[chunk, chunk, chunk]]
+    assert beneath.calls == [[chunk, chunk, chunk]]
 
 
 async def test_buffered_writes_are_sent_before_close(
@@ -84,7 +84,7 @@ async def test_buffered_writes_are_sent_before_close(
     corked.write_eof()
     corked.write(b"last")
     corked.close()
-    assert beneath.told == [[b"answer"], "eof", [b"last"], "close"]
+    assert beneath.calls == [[b"answer"], "eof", [b"last"], "close"]
     assert corked.is_closing()
 
 
@@ -94,7 +94,7 @@ async def test_abort_discards_buffered_writes(
     corked.write(b"answer")
     corked.abort()
     await asyncio.sleep(0)
-    assert beneath.told == ["abort"]
+    assert beneath.calls == ["abort"]
 
 
 async def test_an_answer_arrives_in_one_piece(database: str) -> None:

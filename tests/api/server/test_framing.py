@@ -95,9 +95,9 @@ async def test_an_address_in_a_trailer_evades_no_limit(database: str) -> None:  
     ) as live:
         statuses = []
         for number in range(4):
-            told = b"X-Forwarded-For: 192.0.2.%d" % number
+            trailer = b"X-Forwarded-For: 192.0.2.%d" % number
             shown = [("X-Forwarded-For", "198.51.100.1"), ("Authorization", "Bearer dbk_bad")]
-            sent = chunked("/api/orders", b"{}", told, headers=shown)
+            sent = chunked("/api/orders", b"{}", trailer, headers=shown)
             statuses.append((await live.exchange(sent)).status)
     assert statuses == [401, 401, 429, 429]
 
@@ -179,9 +179,9 @@ async def test_another_protocol_is_not_answered_as_http(live: Live, sent: bytes)
 
 async def test_the_names_of_other_protocols_may_stand_elsewhere(live: Live) -> None:
     body = b'{"type": "VIP"}' + b" \n\n / RTSP/1.0\r\n".replace(b"/ RTSP/1.0", b"")
-    told = [("X-Text", "a / RTSP/1.0"), ("X-More", "/ ICE/1.0"), JSON]
-    assert (await live.exchange(request("POST", "/api/orders", told, body))).status == 201
+    headers = [("X-Text", "a / RTSP/1.0"), ("X-More", "/ ICE/1.0"), JSON]
+    assert (await live.exchange(request("POST", "/api/orders", headers, body))).status == 201
     text = orjson.dumps({"type": "VIP", "x": "GET / RTSP/1.0\r\n\r\n"})
-    assert (await live.exchange(request("POST", "/api/orders", told, text))).status == 422
+    assert (await live.exchange(request("POST", "/api/orders", headers, text))).status == 422
     path = "/x%20RTSP/1.0"
     assert (await live.exchange(request("GET", path))).status == 404

@@ -63,8 +63,8 @@ async def test_small_requests_that_come_together_are_no_large_one(live: Live) ->
 
 async def test_the_body_limit_follows_the_setting(database: str) -> None:  # SEC-14
     async with open_live(database, body_bytes_max=2048, batch_body_bytes_max=4096) as live:
-        told = (await live.api.get("/api/config")).json["limits"]
-        assert (told["bodyBytesMax"], told["batchBodyBytesMax"]) == (2048, 4096)
+        body = (await live.api.get("/api/config")).json["limits"]
+        assert (body["bodyBytesMax"], body["batchBodyBytesMax"]) == (2048, 4096)
         for path, most in (("/api/orders", 2048), ("/api/orders/batch", 4096)):
             just = await live.exchange(posted(path, b" " * most))
             over = await live.exchange(posted(path, b" " * (most + 1)))
@@ -191,48 +191,48 @@ async def test_the_page_limit_follows_the_setting(database: str) -> None:  # SEC
 
 async def test_connections_per_address_are_limited(database: str) -> None:  # SEC-14
     async with open_live(database, connections_per_address_max=3) as live:
-        held = [await live.connect("127.0.0.2") for _ in range(3)]
+        connections = [await live.connect("127.0.0.2") for _ in range(3)]
         reader, writer = await live.connect("127.0.0.2")
         refused = await hear(reader, 0.0)
         assert (refused.status, refused.kind) == (503, "too-many-connections")
         assert refused.headers["retry-after"] == "1"
         # Other addresses are not affected, nor is a client that connects after one has left.
         assert (await live.exchange(request("GET", LIVE))).status == 200
-        held[0][1].close()
+        connections[0][1].close()
         await asyncio.sleep(0.2)
         again, last = await live.connect("127.0.0.2")
         last.write(request("GET", LIVE))
         assert (await hear(again, 0.0)).status == 200
-        for one in (*(link for _, link in held), writer, last):
+        for one in (*(link for _, link in connections), writer, last):
             one.close()
 
 
 async def test_idle_connections_make_room_for_other_addresses(database: str) -> None:
     async with open_live(database, connections_max=6, connections_per_address_max=3) as live:
-        held = []
+        connections = []
         for address in ("127.0.0.2", "127.0.0.3"):
             for _ in range(3):
                 reader, writer = await live.connect(address)
                 writer.write(request("GET", LIVE))
                 assert (await hear(reader, 0.0)).status == 200
-                held.append((reader, writer))
+                connections.append((reader, writer))
         # They are idle: a third address is still served, until it has as many as they.
         statuses = []
         for _ in range(3):
             reader, writer = await live.connect("127.0.0.4")
             writer.write(request("GET", LIVE))
             statuses.append((await hear(reader, 0.0)).status)
-            held.append((reader, writer))
+            connections.append((reader, writer))
         assert statuses == [200, 200, 503]
-        ended = [await is_at_its_end(reader) for reader, _ in held[:8]]
+        ended = [await is_at_its_end(reader) for reader, _ in connections[:8]]
         assert (ended[:6].count(True), ended[6:]) == (2, [False] * 2)
-        for _, writer in held:
+        for _, writer in connections:
             writer.close()
 
 
 async def test_silent_connections_make_room_but_active_ones_do_not(database: str) -> None:
     async with open_live(database, connections_max=4, connections_per_address_max=3) as live:
-        body = b'{"queues": ["q"], "workerId": "w", "waitSeconds": 5}'
+        body = b'{"queues": ["q"], "workerId": "w", "waitSeconds": 3}'
         polls = [await live.connect("127.0.0.2") for _ in range(3)]
         for _, writer in polls:
             writer.write(posted("/api/jobs/claim", body))
@@ -266,8 +266,8 @@ async def is_at_its_end(reader: asyncio.StreamReader) -> bool:
 async def test_a_trusted_proxy_may_have_more(database: str) -> None:
     settings: dict[str, Any] = {"trusted_proxies": "127.0.0.3/32"}
     async with open_live(database, connections_per_address_max=1, **settings) as live:
-        held = [await live.connect("127.0.0.3") for _ in range(5)]
-        for reader, writer in held:
+        connections = [await live.connect("127.0.0.3") for _ in range(5)]
+        for reader, writer in connections:
             writer.write(request("GET", LIVE))
             assert (await hear(reader, 0.0)).status == 200
             writer.close()

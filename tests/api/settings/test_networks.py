@@ -53,7 +53,7 @@ def test_an_unreadable_entry_counts_for_the_proxy_that_forwarded_it(nonsense: st
 
 
 @pytest.mark.parametrize(
-    "told",
+    "forwarded",
     [
         "for=203.0.113.9",
         "For=203.0.113.9;proto=https;by=10.0.0.1",
@@ -62,8 +62,8 @@ def test_an_unreadable_entry_counts_for_the_proxy_that_forwarded_it(nonsense: st
         "for=203.0.113.9, for=10.0.0.7",
     ],
 )
-def test_the_standard_header_is_read_if_it_is_the_one(told: str) -> None:
-    assert address("10.0.0.1", told, header="forwarded") == "203.0.113.9"
+def test_the_standard_header_is_read_if_it_is_the_one(forwarded: str) -> None:
+    assert address("10.0.0.1", forwarded, header="forwarded") == "203.0.113.9"
 
 
 def test_the_other_forwarding_header_is_ignored() -> None:

@@ -44,7 +44,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
         yield said
 
 
-def told(said: io.StringIO) -> list[dict[str, Any]]:
+def json_lines(said: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.getvalue().splitlines()]
 
 
@@ -160,7 +160,7 @@ async def test_a_line_says_which_request_and_which_command_it_belongs_to(
     await open_restaurant(api)
     await api.post(f"{LINE}/tickets", party(), traceparent=TRACEPARENT)
 
-    (line,) = told(said)
+    (line,) = json_lines(said)
     context = line["context"]
     ((command,),) = rows(
         database, "SELECT command_id FROM stored_events WHERE topic = 'ticket.created'"
@@ -184,7 +184,7 @@ async def test_denied_requests_and_admin_commands_are_logged(
         await admin.post("/api/bots")
         await api.post("/login", {"key": admin.key})
 
-    events = [(line["event"], line["context"].get("actor")) for line in told(said)]
+    events = [(line["event"], line["context"].get("actor")) for line in json_lines(said)]
     assert events == [
         ("access.denied", "public"),
         ("access.denied", f"client:{name_of(client.key)}"),
@@ -216,7 +216,7 @@ async def test_planted_secrets_appear_in_no_log_metric_or_trace(
             for path in ("/metrics", "/api/events", f"{LINE}/board", "/login", "/api/config")
         ]
     stored = [bytes(row[0]).decode() for row in rows(database, "SELECT state FROM stored_events")]
-    assert len(told(said)) >= 5
+    assert len(json_lines(said)) >= 5
     for one in planted:
         assert one not in said.getvalue()
         assert not any(one in page for page in (*pages, *stored)), one
@@ -261,8 +261,8 @@ async def test_the_metrics_count_bots_by_status(api: Api) -> None:  # SX-01
     failure = {"claimId": order["claimId"], "error": "burnt"}
     await api.post(f"/api/orders/{order['id']}/fail", failure)
 
-    told = numbers((await api.get("/metrics")).body.decode())
+    metrics = numbers((await api.get("/metrics")).body.decode())
 
-    counts = {status: told[f'daybook_bots{{status="{status}"}}'] for status in BOT_STATUSES}
+    counts = {status: metrics[f'daybook_bots{{status="{status}"}}'] for status in BOT_STATUSES}
     assert counts == {"idle": 1, "processing": 0, "dead": 1}
-    assert told['daybook_events_total{topic="bot.moved_to_dlq"}'] == 1
+    assert metrics['daybook_events_total{topic="bot.moved_to_dlq"}'] == 1

@@ -52,7 +52,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
         yield said
 
 
-def told(said: io.StringIO) -> list[dict[str, Any]]:
+def json_lines(said: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.getvalue().splitlines()]
 
 
@@ -60,7 +60,7 @@ def test_a_line_is_json_with_these_four_members(lines: io.StringIO) -> None:
     # S2-07 S2-46
     log_event("queue.created", restaurantId=TICKET, tokenNumber="RDEMO123-000123", position=5)
 
-    (line,) = told(lines)
+    (line,) = json_lines(lines)
     assert [*line] == ["timestamp", "level", "event", "context"]
     assert (line["level"], line["event"]) == ("info", "queue.created")
     assert line["context"] == {
@@ -81,18 +81,18 @@ async def test_lines_that_clients_can_cause_are_limited_and_counted(
     for number in range(10):
         log_event("access.denied", status=401, number=number)
         log_event("queue.called", number=number)
-    json_logging = told(lines)
+    json_logging = json_lines(lines)
     denied = [line["context"] for line in json_logging if line["event"] == "access.denied"]
     assert [one["number"] for one in denied] == [0, 1, 2]
     assert len(json_logging) == 3 + 10
     # It is logged without a further event.
     await asyncio.sleep(0.7)
-    (last,) = told(lines)[13:]
+    (last,) = json_lines(lines)[13:]
     assert (last["event"], last["level"]) == ("access.denied", "warning")
     assert last["context"] == {"linesLeftOut": 7}
     log_event("access.denied", status=401, number=10)
-    assert told(lines)[-1]["context"]["number"] == 10
-    assert len(told(lines)) == 15
+    assert json_lines(lines)[-1]["context"]["number"] == 10
+    assert len(json_lines(lines)) == 15
 
 
 async def test_a_flood_of_refused_requests_writes_few_lines(
@@ -101,7 +101,7 @@ async def test_a_flood_of_refused_requests_writes_few_lines(
     async with open_counter_api(database, auth="keys") as api:
         for _ in range(3 * LINES_MAX):
             assert (await api.get("/api/me")).status == 401
-    assert len(told(lines)) == LINES_MAX
+    assert len(json_lines(lines)) == LINES_MAX
 
 
 def test_a_text_cannot_begin_a_line_of_its_own(lines: io.StringIO) -> None:
@@ -121,7 +121,7 @@ async def test_the_life_of_a_ticket_is_told_under_the_names_of_the_source(
     await call_next(api)
     await act(api, ticket, "seat")
 
-    events = {line["event"]: line["context"] for line in told(lines)}
+    events = {line["event"]: line["context"] for line in json_lines(lines)}
     assert [*events] == [
         "queue.created",
         "queue.idempotency_reuse",
@@ -250,6 +250,6 @@ async def test_no_line_contains_guest_data(api: Api, lines: io.StringIO) -> None
         await api.post(f"{LINE}/tickets", party(7, name="Wilhelmina"))
     await call_next(api)
 
-    assert {"rate_limit.hit", "queue.created"} <= {line["event"] for line in told(lines)}
+    assert {"rate_limit.hit", "queue.created"} <= {line["event"] for line in json_lines(lines)}
     assert "Wilhelmina" not in lines.getvalue()
     assert "0000007" not in lines.getvalue()

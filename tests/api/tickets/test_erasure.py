@@ -44,8 +44,8 @@ async def test_an_erasure_destroys_the_key_and_records_actor_and_reason(
     answer = await erase(api, ada.subject_id)
 
     assert answer.status == 200
-    told = answer.json["subject"]
-    assert (told["id"], told["status"]) == (str(ada.subject_id), "ERASED")
+    body = answer.json["subject"]
+    assert (body["id"], body["status"]) == (str(ada.subject_id), "ERASED")
     assert rows(database, KEYS) == []
     assert rows(database, EVENTS) == [(ada.subject_id, 1, "open", REASON["reason"])]
     assert await api.service.guests.decrypt_many({ada.subject_id: ada.sealed}) == {

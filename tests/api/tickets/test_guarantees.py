@@ -58,6 +58,7 @@ async def test_a_join_that_breaks_half_way_leaves_nothing_behind(
 
 
 # S2-37
+@pytest.mark.usefixtures("short_deadline")
 async def test_a_join_that_the_database_is_too_slow_for_is_sent_again_and_happens_once(
     api: Api, own_database: str
 ) -> None:

@@ -23,13 +23,13 @@ async def test_a_restaurant_is_opened_once_with_its_defaults(api: Api, database:
     again = await api.post("/api/restaurants", {"slug": "la-scala-2", "name": "La Scala"})
     other = await api.post("/api/restaurants", {"slug": "la-scala-2", "name": "Another"})
 
-    told = first.json["restaurant"]
+    body = first.json["restaurant"]
     assert (first.status, again.status) == (201, 200)
     assert again.json == first.json
     assert other.problem == (409, "restaurant-exists")
-    assert (told["tokenPrefix"], told["averageMinutesPerParty"]) == ("LASCALA2", 10)
-    assert (told["resetPolicy"], told["timeZone"]) == ("never", "UTC")
-    assert (told["noShowGraceSeconds"], told["waiting"]) == (300, 0)
+    assert (body["tokenPrefix"], body["averageMinutesPerParty"]) == ("LASCALA2", 10)
+    assert (body["resetPolicy"], body["timeZone"]) == ("never", "UTC")
+    assert (body["noShowGraceSeconds"], body["waiting"]) == (300, 0)
     assert rows(database, "SELECT count(*) FROM log") == [(1,)]
 
 

@@ -130,11 +130,11 @@ async def test_staff_may_call_out_of_turn(api: Api, database: str) -> None:
     assert called.json["ticket"]["guest"]["mobileNumber"] == "+491700000002"
     assert (await act(api, second, "call")).problem == (409, "ticket-not-waiting")
     assert (await call_next(api))["id"] == first["id"]
-    told = rows(
+    found = rows(
         database,
         "SELECT data->'out_of_turn' FROM log WHERE topic = 'ticket.called' ORDER BY position",
     )
-    assert told == [(True,), (False,)]
+    assert found == [(True,), (False,)]
 
 
 async def test_a_ticket_that_was_not_called_is_neither_seated_nor_missed(api: Api) -> None:
@@ -151,8 +151,8 @@ async def test_a_transferred_guest_gets_a_token_there_and_keeps_the_ticket(api: 
     ticket = await join(api, 9)
     moved = await act(api, ticket, "transfer", toRestaurant="osteria")
 
-    told = moved.json["ticket"]
-    assert (told["restaurant"], told["tokenNumber"], told["position"]) == (
+    body = moved.json["ticket"]
+    assert (body["restaurant"], body["tokenNumber"], body["position"]) == (
         "osteria",
         "ROST-000002",
         2,
@@ -181,11 +181,11 @@ async def test_a_call_with_a_stale_after_token_calls_no_guest(api: Api) -> None:
 async def test_a_call_that_is_sent_again_calls_the_same_guest(api: Api) -> None:
     await join(api, 1)
     second = await join(api, 2)
-    told = [await api.post(f"{LINE}/call-next", {}, idempotency_key="k") for _ in range(3)]
+    answers = [await api.post(f"{LINE}/call-next", {}, idempotency_key="k") for _ in range(3)]
 
-    assert len({answer.body for answer in told}) == 1
-    assert told[0].json["ticket"]["guest"]["name"] == "Ada Lovelace"
-    assert told[1].headers["idempotent-replayed"] == "true"
+    assert len({answer.body for answer in answers}) == 1
+    assert answers[0].json["ticket"]["guest"]["name"] == "Ada Lovelace"
+    assert answers[1].headers["idempotent-replayed"] == "true"
     assert (await call_next(api))["id"] == second["id"]
 
 
@@ -307,12 +307,12 @@ async def test_the_board_shows_the_last_calls_and_the_wait(api: Api) -> None:
         await join(api, n)
     for n in range(6):
         await call_next(api, desk=f"D{n}")
-    told = (await api.get(f"{LINE}/board")).json["board"]
+    body = (await api.get(f"{LINE}/board")).json["board"]
 
-    assert told["lastCalled"]["tokenNumber"] == "RDEMO123-000006"
-    assert [one["desk"] for one in told["lastCalls"]] == ["D5", "D4", "D3", "D2", "D1"]
-    assert (told["waiting"], told["estimatedWait"]) == (2, {"minutesLow": 15, "minutesHigh": 38})
-    assert "Ada" not in json.dumps(told)
+    assert body["lastCalled"]["tokenNumber"] == "RDEMO123-000006"
+    assert [one["desk"] for one in body["lastCalls"]] == ["D5", "D4", "D3", "D2", "D1"]
+    assert (body["waiting"], body["estimatedWait"]) == (2, {"minutesLow": 15, "minutesHigh": 38})
+    assert "Ada" not in json.dumps(body)
 
 
 @pytest.mark.parametrize(

@@ -30,17 +30,17 @@ async def test_a_day_is_summed_up_wherever_its_tickets_are(api: Api, database: s
     await act(api, line[4], "cancel")
 
     for _ in ("as it lies in the log", "as it was folded"):
-        told = (await api.get(f"{LINE}/figures")).json["figures"]
-        assert told["joined"] == 5
-        assert told["byStatus"] == {
+        body = (await api.get(f"{LINE}/figures")).json["figures"]
+        assert body["joined"] == 5
+        assert body["byStatus"] == {
             "WAITING": 1,
             "CALLED": 1,
             "SEATED": 1,
             "NO_SHOW": 1,
             "CANCELLED": 1,
         }
-        assert told["called"] == 3
-        assert 0 <= told["averageWaitMinutes"] <= told["longestWaitMinutes"] < 1
+        assert body["called"] == 3
+        assert 0 <= body["averageWaitMinutes"] <= body["longestWaitMinutes"] < 1
         await fold_finished_tickets(database)
     ((day, hour),) = rows(
         database,
@@ -48,15 +48,15 @@ async def test_a_day_is_summed_up_wherever_its_tickets_are(api: Api, database: s
         "extract(hour FROM recorded_at AT TIME ZONE 'Asia/Tokyo')::int "
         "FROM log WHERE topic = 'ticket.created' ORDER BY position DESC LIMIT 1",
     )
-    assert told["day"] == day
-    assert hour in [one["hour"] for one in told["byHour"]]
+    assert body["day"] == day
+    assert hour in [one["hour"] for one in body["byHour"]]
 
 
 async def test_a_day_without_guests_is_empty(api: Api) -> None:
     await join(api)
-    told = (await api.get(f"{LINE}/figures?day=2020-02-29")).json["figures"]
+    body = (await api.get(f"{LINE}/figures?day=2020-02-29")).json["figures"]
 
-    assert (told["joined"], told["byHour"], told["averageWaitMinutes"]) == (0, [], None)
+    assert (body["joined"], body["byHour"], body["averageWaitMinutes"]) == (0, [], None)
 
 
 @pytest.mark.parametrize("day", ["0001-01-01", "9999-12-31", "2026-13-01", "today"])

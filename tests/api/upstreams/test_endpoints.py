@@ -37,13 +37,13 @@ async def test_an_upstream_returns_its_progress_and_records(
         await eventually(lambda: alive(database) == {1, 2, 3})
         upstream.add(2, version=2, deleted_at="now")
         await eventually(lambda: alive(database) == {1, 3})
-        (told,) = (await api.get("/api/upstreams")).json["upstreams"]
+        (body,) = (await api.get("/api/upstreams")).json["upstreams"]
         first = (await api.get(f"{WHERE}/records?limit=2")).json
         second = (await api.get(f"{WHERE}/records?limit=2&cursor={first['nextCursor']}")).json
         (two,) = (await api.get(f"{WHERE}/records?record=2")).json["records"]
 
-    assert (told["name"], told["cursor"], told["error"]) == (STREAM, "3", None)
-    assert told["polledAt"] is not None
+    assert (body["name"], body["cursor"], body["error"]) == (STREAM, "3", None)
+    assert body["polledAt"] is not None
     records = first["records"] + second["records"]
     assert sorted(record["id"] for record in records) == ["1", "2", "3"]
     assert second["nextCursor"] is None
@@ -56,8 +56,8 @@ async def test_an_unreadable_upstream_returns_its_error(database: str, upstream:
         upstream.fail(503)
     async with polling(database, upstream) as service:
         await eventually(lambda: error(database) is not None)
-        told = (await api_of(service).get(WHERE)).json["upstream"]
-    assert (told["error"], told["polledAt"]) == ("The feed answered 503.", None)
+        body = (await api_of(service).get(WHERE)).json["upstream"]
+    assert (body["error"], body["polledAt"]) == ("The feed answered 503.", None)
 
 
 @pytest.mark.parametrize("path", [WHERE, f"{WHERE}/records"])

@@ -130,8 +130,8 @@ class Story(Struct):
 
 
 def said(entry: Entry) -> dict[str, Any]:
-    told: dict[str, Any] = json.decode(entry.data)
-    return told
+    data: dict[str, Any] = json.decode(entry.data)
+    return data
 
 
 def judge(

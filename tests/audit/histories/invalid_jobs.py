@@ -7,7 +7,14 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.jobs.create import unique_id
 from tests.audit.histories.in_memory import Story, said
-from tests.audit.histories.mutate import breaks, claim_job, create_keyed, end_both, fail_job, held
+from tests.audit.histories.mutate import (
+    breaks,
+    claim_id_of,
+    claim_job,
+    create_keyed,
+    end_both,
+    fail_job,
+)
 
 
 @breaks("I-21")
@@ -32,8 +39,8 @@ def a_pending_job_is_requeued(story: Story) -> None:
 
 @breaks("I-21")
 def a_held_job_is_created_again(story: Story) -> None:
-    created = next(one for one in story.log if one.aggregate == story.cast["held job"])
-    story.then("job.created", "held job", **said(created))
+    created = next(one for one in story.log if one.aggregate == story.cast["claimed job"])
+    story.then("job.created", "claimed job", **said(created))
 
 
 @breaks("I-22")
@@ -61,13 +68,13 @@ def a_last_failure_leaves_no_dead_letter(story: Story) -> None:
 @breaks("I-22")
 def a_retryable_job_is_a_dead_letter(story: Story) -> None:
     fail_job(story, retry_at=story.log[-1].recorded_at + timedelta(seconds=1))
-    story.then("job.moved_to_dlq", "held job", reason="attempts exhausted")
+    story.then("job.moved_to_dlq", "claimed job", reason="attempts exhausted")
 
 
 @breaks("I-22")
 def an_order_dies_too_early(story: Story) -> None:
     end_both(story, "failed", error="burnt", retryable=True)
-    story.then("order.moved_to_dlq", "held order", reason="attempts exhausted")
+    story.then("order.moved_to_dlq", "claimed order", reason="attempts exhausted")
 
 
 @breaks("I-22")
@@ -82,7 +89,7 @@ def a_pending_job_is_a_dead_letter(story: Story) -> None:
 
 @breaks("I-23")
 def an_old_claim_reports_a_job(story: Story) -> None:
-    story.then("job.completed", "held job", claim_id=uuid7())
+    story.then("job.completed", "claimed job", claim_id=uuid7())
 
 
 @breaks("I-23")
@@ -92,12 +99,12 @@ def a_job_without_a_claim_is_reported(story: Story) -> None:
 
 @breaks("I-23")
 def a_claim_id_is_used_for_two_jobs(story: Story) -> None:
-    claim_job(story, "pending job", claim_id=held(story, "held job"))
+    claim_job(story, "pending job", claim_id=claim_id_of(story, "claimed job"))
 
 
 @breaks("I-23")
 def a_claim_id_is_used_for_two_orders(story: Story) -> None:
-    story.claim("pending order", "idle bot", claim_id=held(story))
+    story.claim("pending order", "idle bot", claim_id=claim_id_of(story))
 
 
 @breaks("I-23")
@@ -119,7 +126,7 @@ def the_second_in_the_lane_does_not_wait(story: Story) -> None:
 @breaks("I-24")
 def the_first_in_the_lane_is_given_back(story: Story) -> None:
     claim_job(story, "first in lane")
-    story.then("job.released", "first in lane", claim_id=held(story, "first in lane"))
+    story.then("job.released", "first in lane", claim_id=claim_id_of(story, "first in lane"))
     claim_job(story, "second in lane")
 
 
@@ -142,14 +149,16 @@ def a_job_names_an_operation_that_was_not_accepted(story: Story) -> None:
 @breaks("I-25")
 def a_retry_is_early(story: Story) -> None:
     fail_job(story, retry_at=story.log[-1].recorded_at + timedelta(seconds=60))
-    claim_job(story, "held job", attempt=2)
+    claim_job(story, "claimed job", attempt=2)
 
 
 @breaks("I-25")
 def a_snoozed_job_wakes_early(story: Story) -> None:
     until = story.log[-1].recorded_at + timedelta(seconds=60)
-    story.then("job.snoozed", "held job", claim_id=held(story, "held job"), until=until)
-    claim_job(story, "held job")
+    story.then(
+        "job.snoozed", "claimed job", claim_id=claim_id_of(story, "claimed job"), until=until
+    )
+    claim_job(story, "claimed job")
 
 
 @breaks("I-25")
@@ -214,7 +223,9 @@ def a_follow_up_is_created_twice(story: Story) -> None:
 
 @breaks("I-28")
 def a_completion_creates_a_stranger(story: Story) -> None:
-    completed = story.then("job.completed", "held job", claim_id=held(story, "held job"))
+    completed = story.then(
+        "job.completed", "claimed job", claim_id=claim_id_of(story, "claimed job")
+    )
     create_keyed(story, uuid7(), key="stranger")
     story.edit(len(story.log) - 1, command_id=completed.command_id)
 
@@ -226,8 +237,8 @@ def the_last_follow_up_is_lost(story: Story) -> None:
 
 @breaks("I-28")
 def a_completion_says_more_than_it_created(story: Story) -> None:
-    claim_id = held(story, "held job")
-    story.then("job.completed", "held job", claim_id=claim_id, follow_ups_count=1)
+    claim_id = claim_id_of(story, "claimed job")
+    story.then("job.completed", "claimed job", claim_id=claim_id, follow_ups_count=1)
 
 
 def follow_up(story: Story) -> int:

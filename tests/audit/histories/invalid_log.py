@@ -161,7 +161,7 @@ def completions_act_twice_on_one_claim(story: Story) -> None:
 @breaks("I-35")
 def leases_act_twice_on_one_claim(story: Story) -> None:
     expired = story.log[story.find("job.failed", reason="lease_expired")]
-    story.then("job.failed", "held job", actor=LEASES, **said(expired))
+    story.then("job.failed", "claimed job", actor=LEASES, **said(expired))
 
 
 @breaks("I-35")

@@ -12,7 +12,7 @@ from tests.audit.histories.mutate import breaks, create_order, end_both
 
 @breaks("I-13")
 def a_held_order_is_claimed(story: Story) -> None:
-    story.claim("held order", "idle bot", attempt=2)
+    story.claim("claimed order", "idle bot", attempt=2)
 
 
 @breaks("I-13")
@@ -33,7 +33,7 @@ def a_busy_bot_claims(story: Story) -> None:
 
 @breaks("I-14")
 def a_bot_claims_the_same_order_again(story: Story) -> None:
-    story.claim("held order", "busy bot", attempt=2)
+    story.claim("claimed order", "busy bot", attempt=2)
 
 
 @breaks("I-14")
@@ -72,7 +72,7 @@ def a_busy_bot_is_deleted(story: Story) -> None:
 
 @breaks("I-16")
 def a_held_order_is_deleted(story: Story) -> None:
-    story.then("order.deleted", "held order")
+    story.then("order.deleted", "claimed order")
 
 
 @breaks("I-16")
@@ -120,7 +120,7 @@ def an_order_is_completed_twice(story: Story) -> None:
 
 @breaks("I-17")
 def an_old_claim_completes(story: Story) -> None:
-    story.then("order.completed", "held order", claim_id=uuid7(), via="report")
+    story.then("order.completed", "claimed order", claim_id=uuid7(), via="report")
 
 
 @breaks("I-17")
@@ -145,7 +145,7 @@ def an_order_that_is_not_deleted_is_restored(story: Story) -> None:
 
 @breaks("I-17")
 def a_bot_ends_a_claim_that_it_does_not_hold(story: Story) -> None:
-    order_id = story.cast["held order"]
+    order_id = story.cast["claimed order"]
     story.then("bot.completed", "busy bot", claim_id=uuid7(), order_id=order_id)
 
 
@@ -229,7 +229,7 @@ def a_claim_stays_open(story: Story) -> None:
 
 @breaks("I-38")
 def a_claim_of_some_seconds_stays_open(story: Story) -> None:
-    entry = story.log[place := story.last_of("held order")]
+    entry = story.log[place := story.last_of("claimed order")]
     story.say(place, due_at=entry.recorded_at + timedelta(seconds=3))
     story.go_on(15)
 

@@ -27,15 +27,15 @@ def join(story: Story, **changes: Any) -> None:
         **changes,
     }
     del new["at"]
-    told = {name: new[name] for name in ("ticket_id", "place", "sequence", "service_day")}
-    entry = story.then("restaurant.guest_joined", "restaurant", **told)
+    fields = {name: new[name] for name in ("ticket_id", "place", "sequence", "service_day")}
+    entry = story.then("restaurant.guest_joined", "restaurant", **fields)
     story.then("ticket.created", ticket_id, command_id=entry.command_id, seconds=0, **new)
 
 
 def call(story: Story, name: str, **changes: Any) -> None:
     created = said(story.log[story.find("ticket.created", ticket_id=str(story.cast[name]))])
-    told = {name: created[name] for name in ("ticket_id", "place", "token_number")}
-    entry = story.then("restaurant.guest_called", "restaurant", **told, desk=None)
+    fields = {name: created[name] for name in ("ticket_id", "place", "token_number")}
+    entry = story.then("restaurant.guest_called", "restaurant", **fields, desk=None)
     says = {"round": 1, "due_at": None, "desk": None, "out_of_turn": False, **changes}
     story.then("ticket.called", name, command_id=entry.command_id, seconds=0, **says)
 

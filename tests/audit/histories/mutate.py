@@ -23,7 +23,7 @@ def breaks(*ids: str) -> Callable[[Spoil], Spoil]:
     return register
 
 
-def held(story: Story, name: str = "held order") -> UUID:
+def claim_id_of(story: Story, name: str = "claimed order") -> UUID:
     return claim_of(story.log[story.last_of(name)])
 
 
@@ -31,7 +31,7 @@ def end_both(
     story: Story, deed: str, *, actor: str = "open", after: float = 0, **says: Any
 ) -> None:
     """Ends the open claim on both sides."""
-    claim_id, order_id = held(story), story.cast["held order"]
+    claim_id, order_id = claim_id_of(story), story.cast["claimed order"]
     on_bot = {key: value for key, value in says.items() if key in ("error", "reason")}
     entry = story.then(
         f"bot.{deed}",
@@ -44,7 +44,7 @@ def end_both(
     )
     story.then(
         f"order.{deed}",
-        "held order",
+        "claimed order",
         actor=actor,
         seconds=0,
         command_id=entry.command_id,
@@ -78,9 +78,9 @@ def claim_job(story: Story, name: str, attempt: int = 1, claim_id: UUID | None =
     )
 
 
-def fail_job(story: Story, name: str = "held job", *, actor: str = "open", **says: Any) -> None:
+def fail_job(story: Story, name: str = "claimed job", *, actor: str = "open", **says: Any) -> None:
     usual = {"error": "busy", "reason": "error", "retryable": True, "retry_at": None}
-    claim_id = held(story, name)
+    claim_id = claim_id_of(story, name)
     story.then("job.failed", name, actor=actor, claim_id=claim_id, **{**usual, **says})
 
 

@@ -51,7 +51,7 @@ WITH marked AS (
     FROM log
     WINDOW past AS (PARTITION BY aggregate_id ORDER BY position
                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-), told AS (
+), reported AS (
     SELECT marked.*, status.topic AS status, status.data AS status_data,
            deleted.topic = 'order.deleted' AS is_deleted,
            holding.topic AS holding, holding.data AS holding_data
@@ -61,7 +61,7 @@ WITH marked AS (
     LEFT JOIN log AS holding ON holding.position = holding_at
 )
 SELECT position
-FROM told
+FROM reported
 WHERE status IS NOT NULL AND CASE
     WHEN topic = 'order.restored' THEN NOT is_deleted
     WHEN topic = 'order.created' THEN false

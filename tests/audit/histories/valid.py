@@ -149,9 +149,9 @@ class Author:
         bots = [await self.bot() for _ in range(3)]
         kinds = self._chance.choices([*OrderKind], k=5)
         orders = [await self.order(kind) for kind in kinds]
-        held = [await self.claim(bot) for bot in bots]
+        claimed = [await self.claim(bot) for bot in bots]
         ends = self._reported, self.fail, self._stopped, self._deleted, self._bot_deleted
-        for order in self._chance.sample(held, k=len(held)):
+        for order in self._chance.sample(claimed, k=len(claimed)):
             await self._chance.choice(ends)(order)
         for order in orders:
             await self._see_to_it(order)
@@ -223,9 +223,9 @@ class Author:
     async def finish(self, job: Job, outcome: Outcome, **fields: Any) -> Job:
         assert job.claim is not None
         result = JobResult(job_id=job.id, claim_id=job.claim.id, outcome=outcome, **fields)
-        (settled,) = await self.do(FinishJobs(results=[result], jitter=0))
-        assert isinstance(settled.answer, Job), settled.answer
-        return settled.answer
+        (finished,) = await self.do(FinishJobs(results=[result], jitter=0))
+        assert isinstance(finished.answer, Job), finished.answer
+        return finished.answer
 
     async def _jobs(self) -> None:
         """Jobs one after another, to every end."""
@@ -300,7 +300,7 @@ class Author:
         await self.complete(await self.claim(busy), CompletedVia.REPORT)
         cast["dead order"] = (await self.order()).id
         await self.fail(await self.claim(busy), retryable=False)
-        cast["held order"] = (await self.order()).id
+        cast["claimed order"] = (await self.order()).id
         await self.claim(busy)
         cast["deleted order"] = (await self.order()).id
         await self.do(DeleteOrder(order_id=cast["deleted order"]))
@@ -310,7 +310,7 @@ class Author:
         await self.finish((await self.take())[0], Outcome.DONE)
         cast["dead job"] = (await self.enqueue(new_job()))[0].id
         await self.finish((await self.take())[0], Outcome.FAIL, error="never")
-        cast["held job"] = (await self.enqueue(new_job()))[0].id
+        cast["claimed job"] = (await self.enqueue(new_job()))[0].id
         await self.take()
         cast["cancelled job"] = (await self.enqueue(new_job()))[0].id
         await self.do(CancelJob(cast["cancelled job"]))

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from urllib.request import urlopen
 import pytest
 
 from tests.conftest import reachable_directory
-from tests.support.running.processes import SECONDS_MAX, Running, daybook, eventually
-from tests.support.running.serving import Made, Serving, postgres_processes
+from tests.support.running.processes import SECONDS_MAX, DaybookProcess, daybook, eventually
+from tests.support.running.service_fixtures import MigratedDirectory
+from tests.support.running.service_process import postgres_processes
 
 
-class Demo(Running):
+class Demo(DaybookProcess):
     announcement = re.compile(
         r"^The restaurant is open on (http://\S+) \(Ctrl-C closes it\)$", re.M
     )
@@ -59,8 +61,10 @@ def test_orders_come_and_are_served_and_nothing_is_left_behind(temporary: Path) 
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_it_and_a_data_directory_that_was_named_is_kept(made: Made) -> None:
-    with made.copied() as directory:
+def test_ctrl_c_ends_it_and_a_data_directory_that_was_named_is_kept(
+    migrated: MigratedDirectory,
+) -> None:
+    with migrated.copy() as directory:
         demo = Demo("--data-dir", directory)
         try:
             assert eventually(lambda: bool(demo.orders()))
@@ -83,10 +87,10 @@ def test_ctrl_c_while_it_opens_leaves_nothing_behind(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_a_taken_port_is_said_in_one_sentence(serving: Serving, temporary: Path) -> None:
-    _, port = serving.address
-
-    refused = daybook("demo", "--port", str(port), TMPDIR=str(temporary))
+def test_a_taken_port_is_said_in_one_sentence(temporary: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = daybook("demo", "--port", str(port), TMPDIR=str(temporary))
 
     assert refused.returncode == 2
     assert refused.stderr.startswith(f"Port {port} on 127.0.0.1 is already in use")

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 import daybook.eventlog.transfer.ndjson
 from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.support.committer import rows
-from tests.support.running.processes import command, environment, eventually
+from tests.support.running.processes import DaybookProcess, eventually
 from tests.support.sample_log import fill, fill_many, log_size, run
 
 Read = Callable[[Path], bytes]
@@ -52,13 +51,13 @@ def test_an_export_is_the_log_line_by_line(filled: str, tmp_path: Path, name: st
     done = run(filled, "export", tmp_path / name)
 
     lines = [json.loads(line) for line in FORMS[name](tmp_path / name).splitlines()]
-    told = rows(
+    found = rows(
         filled,
         "SELECT position, aggregate_id::text, version, topic, data, actor, command_id::text,"
         " correlation_id::text, causation_id FROM log ORDER BY position",
     )
     members = "position aggregate version topic data actor commandId correlationId causationId"
-    assert [tuple(line[member] for member in members.split()) for line in lines] == told
+    assert [tuple(line[member] for member in members.split()) for line in lines] == found
     assert f"{len(lines)} events written, complete up to position" in done.stderr
     assert (done.exit_code, done.stdout) == (0, "")
 
@@ -164,7 +163,7 @@ def test_no_gap_is_left_in_a_file(filled: str, tmp_path: Path) -> None:
 
 
 def test_unsettled_events_are_not_exported(filled: str) -> None:
-    settled = run(filled, "export", "-").stdout_bytes
+    exported = run(filled, "export", "-").stdout_bytes
     rows(filled, "INSERT INTO followers VALUES ('somebody', 3, 3, '')")
     with psycopg.connect(owner_conninfo(filled)) as late:
         late.execute(
@@ -176,7 +175,7 @@ def test_unsettled_events_are_not_exported(filled: str) -> None:
         lines = run(filled, "export", "-").stdout.splitlines()
         assert [json.loads(line)["position"] for line in lines] == [1, 2, 3]
         late.rollback()
-    assert run(filled, "export", "-").stdout_bytes == settled
+    assert run(filled, "export", "-").stdout_bytes == exported
 
 
 def test_a_directory_that_is_not_there_is_one_sentence(filled: str, tmp_path: Path) -> None:
@@ -198,17 +197,12 @@ def test_stopped_in_the_middle_it_goes_on_and_nothing_is_missing(
     stopped_count = 0
     while stopped_count < 3:
         before = size(path)
-        process = subprocess.Popen(
-            command("export", path, "--database-url", database),
-            env=environment(),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = DaybookProcess("export", path, "--database-url", database)
         assert eventually(partial(has_grown, path, before))
-        process.send_signal(number)
-        _, said = process.communicate()
-        assert "Traceback" not in said
-        if process.returncode == 0:
+        code = process.signal_and_wait(number)
+        process.end()
+        assert "Traceback" not in process.output
+        if code == 0:
             break
         stopped_count += 1
 

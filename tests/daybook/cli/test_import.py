@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ from daybook.eventlog.transfer.import_reader import numbered
 from daybook.projections.rebuild import refill, replay
 from daybook.projections.registry import READ_MODELS
 from tests.support.asgi_client import open_api
-from tests.support.committer import MAPPER, fold_of_the_log, live_rows, open_kitchen, rows
+from tests.support.committer import MAPPER, fold_of_the_log, live_rows, open_submitter, rows
 from tests.support.jobs import Workshop
-from tests.support.running.processes import command, daybook, environment, eventually
+from tests.support.running.processes import DaybookProcess, daybook, eventually
 from tests.support.sample_log import fill, fill_many, log_size, run, table
 
 ORDER = "019b9a2e-0000-7000-8000-000000000001"
@@ -122,8 +121,8 @@ def test_no_number_is_given_out_twice(database: str, own_database: str, export: 
     run(own_database, "import", export)
 
     async def go_on(conninfo: str) -> tuple[int, int, int]:
-        async with open_kitchen(conninfo) as kitchen:
-            order, job = await kitchen.order(), await Workshop(kitchen).job()
+        async with open_submitter(conninfo) as submitter:
+            order, job = await submitter.order(), await Workshop(submitter).job()
             ((position,),) = rows(conninfo, "SELECT max(notification_id) FROM stored_events")
             return order.number, job.number, position
 
@@ -371,23 +370,18 @@ def test_stopped_in_the_middle_it_goes_on_and_nothing_is_missing(
     run(database, "export", file)
     seen, stopped_count = 0, 0
     while stopped_count < 4:
-        process = subprocess.Popen(
-            command("import", file, "--database-url", own_database),
-            env=environment(),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = DaybookProcess("import", file, "--database-url", own_database)
         moved = Moved(own_database, seen)
         assert eventually(moved)
-        process.send_signal(number)
-        _, said = process.communicate()
-        assert "Traceback" not in said
-        if process.returncode == 0:
+        code = process.signal_and_wait(number)
+        process.end()
+        assert "Traceback" not in process.output
+        if code == 0:
             break
         seen, stopped_count = moved.size, stopped_count + 1
 
     assert stopped_count > 0
-    if process.returncode != 0:
+    if code != 0:
         assert run(own_database, "import", file).exit_code == 0
     assert run(own_database, "export", "-").stdout_bytes == file.read_bytes()
     assert len(live_rows(own_database)) == 60_000

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from daybook.eventlog.reading.epochs import READ_EPOCH
-from tests.support.committer import open_kitchen, rows
+from tests.support.committer import open_submitter, rows
 from tests.support.jobs import Workshop
 from tests.support.running.processes import daybook
 
@@ -13,30 +13,30 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_explain_shows_why_an_order_waits_and_its_events(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        order = await kitchen.order()
-    told = daybook("explain", str(order.id), DATABASE_URL=database)
-    assert told.returncode == 0, told.stderr
-    assert f"order {order.id} is PENDING" in told.stdout
-    assert "[NoIdleBot]" in told.stdout
-    assert "order.created" in told.stdout
+    async with open_submitter(database) as submitter:
+        order = await submitter.order()
+    result = daybook("explain", str(order.id), DATABASE_URL=database)
+    assert result.returncode == 0, result.stderr
+    assert f"order {order.id} is PENDING" in result.stdout
+    assert "[NoIdleBot]" in result.stdout
+    assert "order.created" in result.stdout
 
 
 def test_explain_of_nothing_says_so(database: str) -> None:
     nothing = "00000000-0000-7000-8000-000000000000"
-    told = daybook("explain", nothing, DATABASE_URL=database)
-    assert (told.returncode, told.stdout) == (1, "")
-    assert nothing in told.stderr
+    result = daybook("explain", nothing, DATABASE_URL=database)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert nothing in result.stderr
 
 
 async def test_as_of_and_diff_show_the_past(database: str) -> None:
     # SX-05
-    async with open_kitchen(database) as kitchen:
-        order = await kitchen.order()
-        taken = await kitchen.claim(await kitchen.bot())
+    async with open_submitter(database) as submitter:
+        order = await submitter.order()
+        taken = await submitter.claim(await submitter.bot())
         assert taken is not None
-        await kitchen.complete(taken)
-        await Workshop(kitchen).job()
+        await submitter.complete(taken)
+        await Workshop(submitter).job()
     past = daybook("as-of", "1", "--json", DATABASE_URL=database)
     assert [one["status"] for one in json.loads(past.stdout)["orders"]] == ["PENDING"]
     jobs = daybook("as-of", "2100-01-01T00:00:00Z", "--kind", "jobs", DATABASE_URL=database)
@@ -48,15 +48,15 @@ async def test_as_of_and_diff_show_the_past(database: str) -> None:
 
 async def test_the_doctor_names_each_problem_and_its_next_step(database: str) -> None:
     # S4-41, SX-05
-    async with open_kitchen(database) as kitchen:
-        order = await kitchen.order()
+    async with open_submitter(database) as submitter:
+        order = await submitter.order()
     rows(database, "UPDATE orders SET attempts = 7")
-    told = daybook("doctor", DATABASE_URL=database)
-    assert told.returncode == 1
-    assert f"order {order.id} differs in attempts" in told.stdout
-    assert "daybook rebuild orders" in told.stdout
-    assert "No service runs timers" in told.stdout
-    assert "PostgreSQL" in told.stdout
+    result = daybook("doctor", DATABASE_URL=database)
+    assert result.returncode == 1
+    assert f"order {order.id} differs in attempts" in result.stdout
+    assert "daybook rebuild orders" in result.stdout
+    assert "No service runs timers" in result.stdout
+    assert "PostgreSQL" in result.stdout
 
 
 # S2-50
@@ -65,10 +65,10 @@ async def test_the_doctor_finds_an_index_that_is_not_there_and_says_how_to_make_
 ) -> None:
     assert "All indexes of the migrations exist." in doctor(own_database)
     rows(own_database, "DROP INDEX daybook.tickets_line_idx")
-    told = doctor(own_database)
-    assert "1 are missing or invalid" in told
+    result = doctor(own_database)
+    assert "1 are missing or invalid" in result
     create = "CREATE UNIQUE INDEX tickets_line_idx ON tickets (restaurant_id, status, place)"
-    assert create in told
+    assert create in result
     rows(own_database, create)
     assert "All indexes of the migrations exist." in doctor(own_database)
 
@@ -89,8 +89,8 @@ async def test_the_doctor_worries_about_followers_when_an_event_has_waited_and_n
     database: str,
 ) -> None:
     rows(database, REST)
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     assert "All read models keep up with the log." in doctor(database)
     rows(database, AGE)
     assert "finished_orders is 1 positions behind." in doctor(database)
@@ -107,14 +107,14 @@ async def test_a_follower_of_another_version_is_named_as_retired_and_not_as_behi
 ) -> None:
     """After an upgrade no process moves this cursor any more, and no read model needs it."""
     rows(database, RETIRE)
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     rows(database, AGE)
-    told = doctor(database)
-    assert "guest_book of another version: retired" in told
-    assert "behind" not in told
+    result = doctor(database)
+    assert "guest_book of another version: retired" in result
+    assert "behind" not in result
     step = "DELETE FROM daybook.followers WHERE name IN ('guest_book');"
-    assert step in told
+    assert step in result
     rows(database, step)
     assert "All read models keep up with the log." in doctor(database)
 
@@ -129,16 +129,16 @@ async def test_a_follower_that_is_turned_off_is_named_as_off_and_not_as_behind(
     database: str,
 ) -> None:
     rows(database, STOP_NOTIFYING)
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     rows(database, AGE)
-    told = doctor(database)
-    assert "notifications: off in this configuration." in told
-    assert "behind" not in told
+    result = doctor(database)
+    assert "notifications: off in this configuration." in result
+    assert "behind" not in result
     secret = "whsec_" + "A" * 32
     on = {"DAYBOOK_NOTIFY_URL": "https://hooks.example/", "DAYBOOK_NOTIFY_SECRETS": secret}
-    told = " ".join(daybook("doctor", DATABASE_URL=database, **on).stdout.split())
-    assert "notifications is 1 positions behind." in told
+    result = " ".join(daybook("doctor", DATABASE_URL=database, **on).stdout.split())
+    assert "notifications is 1 positions behind." in result
 
 
 LEAVE_DEAD_ROWS = """
@@ -152,9 +152,9 @@ SELECT pg_stat_force_next_flush();
 def test_the_doctor_notices_dead_rows_that_autovacuum_left(own_database: str) -> None:
     assert "Autovacuum keeps up." in doctor(own_database)
     rows(own_database, LEAVE_DEAD_ROWS)
-    told = doctor(own_database)
-    assert "job_types has 100,001 dead rows and 0 live ones" in told
-    assert "set autovacuum_naptime = '5s' on the server" in told
+    result = doctor(own_database)
+    assert "job_types has 100,001 dead rows and 0 live ones" in result
+    assert "set autovacuum_naptime = '5s' on the server" in result
 
 
 def doctor(conninfo: str) -> str:
@@ -172,18 +172,18 @@ async def test_the_doctor_mentions_unfinished_imports_and_rebuilds(database: str
     VALUES (gen_random_uuid(), 1, clock_timestamp(), clock_timestamp(), 'rebuild', 'orders bots')
     """
     rows(database, running)
-    told = daybook("doctor", DATABASE_URL=database)
-    assert told.returncode == 1
-    assert "is unfinished, after 1204 events." in told.stdout
-    assert "daybook import FILE" in told.stdout
-    assert "A rebuild of orders bots was interrupted" in told.stdout
-    assert "Resume: daybook rebuild orders bots." in told.stdout
+    result = daybook("doctor", DATABASE_URL=database)
+    assert result.returncode == 1
+    assert "is unfinished, after 1204 events." in result.stdout
+    assert "daybook import FILE" in result.stdout
+    assert "A rebuild of orders bots was interrupted" in result.stdout
+    assert "Resume: daybook rebuild orders bots." in result.stdout
 
 
 async def test_the_doctor_names_cursors_that_are_ahead_of_the_log(database: str) -> None:
     # I-34
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     follow = "INSERT INTO followers (name, position, count, digest) VALUES ('seen', %s, 0, '')"
     rows(database, follow % 1)
     assert "None is ahead of the log." in doctor(database)
@@ -197,32 +197,32 @@ async def test_the_doctor_tells_of_a_failover(database: str) -> None:
     assert "no service has run since" in doctor(database)
     ((here,),) = rows(database, READ_EPOCH)
     rows(database, begin % (2, here, 7))
-    told = doctor(database)
-    assert "This is epoch 2" in told
-    assert "behind position 7" in told
-    assert "audit check" in told
+    result = doctor(database)
+    assert "This is epoch 2" in result
+    assert "behind position 7" in result
+    assert "audit check" in result
     rows(database, "UPDATE log_epochs SET began_at = now() - interval '8 days'")
     assert "audit check" not in doctor(database)
 
 
 @pytest.mark.parametrize("kind", ["orders", "jobs"])
 async def test_as_of_the_future_says_that_it_is_the_present(database: str, kind: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
-    told = daybook("as-of", "2100-01-01T00:00:00Z", "--kind", kind, DATABASE_URL=database)
-    assert told.returncode == 0
-    assert "2100-01-01T00:00:00Z is in the future" in told.stderr
+    async with open_submitter(database) as submitter:
+        await submitter.order()
+    result = daybook("as-of", "2100-01-01T00:00:00Z", "--kind", kind, DATABASE_URL=database)
+    assert result.returncode == 0
+    assert "2100-01-01T00:00:00Z is in the future" in result.stderr
     past = daybook("as-of", "1", "--kind", kind, DATABASE_URL=database)
     assert "future" not in past.stderr
 
 
 async def test_the_doctor_s_findings_can_be_had_as_json(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     rows(database, "UPDATE orders SET attempts = 7")
-    told = daybook("doctor", "--json", DATABASE_URL=database)
-    assert told.returncode == 1
-    findings = json.loads(told.stdout)["findings"]
+    result = daybook("doctor", "--json", DATABASE_URL=database)
+    assert result.returncode == 1
+    findings = json.loads(result.stdout)["findings"]
     assert {tuple(one) for one in findings} == {("what", "health", "sentence", "nextStep")}
     (orders,) = [one for one in findings if one["what"] == "table orders"]
     assert orders["health"] == "bad"
@@ -232,16 +232,16 @@ async def test_the_doctor_s_findings_can_be_had_as_json(database: str) -> None:
 # At 60 and 80 columns nothing is lost or cut in the middle of a word.
 @pytest.mark.parametrize("columns", [60, 80, 132])
 async def test_the_doctor_fits_the_terminal(database: str, columns: int) -> None:
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     rows(database, "UPDATE orders SET attempts = 7")
     terminal = {"COLUMNS": str(columns), "FORCE_COLOR": "1"}
-    told = daybook("doctor", DATABASE_URL=database, **terminal).stdout
-    long = [line for line in told.splitlines() if len(line) > columns]
+    output = daybook("doctor", DATABASE_URL=database, **terminal).stdout
+    long = [line for line in output.splitlines() if len(line) > columns]
     # Only a single word may be wider than its column: an id or the words of a command.
     assert [line for line in long if len(line.split()[-1]) < columns - 45] == []
     findings = json.loads(daybook("doctor", "--json", DATABASE_URL=database).stdout)["findings"]
-    one_line = " ".join(told.split())
+    one_line = " ".join(output.split())
     for finding in findings:
         if "seconds" not in finding["sentence"] and "free at" not in finding["sentence"]:
             assert " ".join(finding["sentence"].split()) in one_line

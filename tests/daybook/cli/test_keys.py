@@ -2,11 +2,8 @@
 
 import json
 import os
-import pty
 import re
-import select
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,15 +16,17 @@ from daybook import Client, Refused
 from daybook.errors import BadSetup
 from tests.conftest import reachable_directory
 from tests.support.running.processes import (
-    ROOT,
     SECONDS_MAX,
-    Running,
+    DaybookProcess,
+    Process,
     command,
     daybook,
     environment,
     eventually,
+    run_to_end,
 )
-from tests.support.running.serving import Made
+from tests.support.running.service_fixtures import MigratedDirectory
+from tests.support.running.service_process import ServiceWithPostgres
 
 KEYS = {"DAYBOOK_AUTH": "keys"}
 
@@ -39,21 +38,18 @@ def ask(url: str, path: str, key: str | None = None, body: Any = None) -> httpx2
 
 
 @pytest.fixture(scope="module")
-def directory(made: Made) -> Iterator[Path]:
-    with made.copied() as copied:
+def directory(migrated: MigratedDirectory) -> Iterator[Path]:
+    with migrated.copy() as copied:
         yield copied
 
 
 @pytest.fixture(scope="module")
-def running(directory: Path) -> Iterator[Running]:
+def running(directory: Path) -> Iterator[ServiceWithPostgres]:
     """A service on a log without a key, as the first `./run` starts it. The bad keys of all tests
     come from one address, which would have to wait for a minute."""
     roomy = {**KEYS, "DAYBOOK_FAILED_KEYS_PER_ADDRESS_MAX": "1000"}
-    one = Running("serve", "--port", "0", "--data-dir", directory, **roomy)
-    try:
-        yield one
-    finally:
-        one.end()
+    with ServiceWithPostgres(directory, **roomy) as service:
+        yield service
 
 
 def admin_key(directory: Path) -> str:
@@ -61,7 +57,7 @@ def admin_key(directory: Path) -> str:
 
 
 def test_the_first_start_makes_an_admin_key_and_says_how_to_log_in(
-    running: Running, directory: Path
+    running: ServiceWithPostgres, directory: Path
 ) -> None:
     url, key = running.url, admin_key(directory)
     assert eventually(lambda: "DAYBOOK_KEY" in running.output)
@@ -76,28 +72,16 @@ def test_the_first_start_makes_an_admin_key_and_says_how_to_log_in(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no terminals of this kind")
-def test_at_a_terminal_the_first_start_says_how_to_log_in(made: Made) -> None:
-    with made.copied() as directory:
-        watching, terminal = pty.openpty()
-        arguments = command("serve", "--port", "0", "--data-dir", directory)
-        process = subprocess.Popen(
-            arguments, cwd=ROOT, env=environment(**KEYS), stdout=terminal, stderr=terminal
-        )
-        os.close(terminal)
-        said = b""
-        try:
-            while b"DAYBOOK_KEY" not in said:
-                assert select.select([watching], [], [], SECONDS_MAX)[0], said
-                said += os.read(watching, 4096)
-            assert f"/login#{admin_key(directory)}" in said.decode()
-        finally:
-            process.terminate()
-            process.wait(SECONDS_MAX)
-            os.close(watching)
+def test_at_a_terminal_the_first_start_says_how_to_log_in(migrated: MigratedDirectory) -> None:
+    with migrated.copy() as directory:
+        serve = command("serve", "--port", "0", "--data-dir", directory)
+        with Process(serve, variables=environment(**KEYS), at_terminal=True) as service:
+            assert service.says("DAYBOOK_KEY"), service.output
+            assert f"/login#{admin_key(directory)}" in service.output
 
 
 def test_keys_are_made_listed_changed_and_ended_beside_a_running_service(
-    running: Running, directory: Path
+    running: ServiceWithPostgres, directory: Path
 ) -> None:
     def keys(*arguments: str) -> str:
         result = daybook("keys", *arguments, "--data-dir", directory)
@@ -127,8 +111,8 @@ def test_keys_are_made_listed_changed_and_ended_beside_a_running_service(
     keys("revoke", name, "--reason", "the till was sold")
     assert soon("/api/me", other, 401)
     log = ask(url, f"/api/events?topic=key.&actor=operator:{_user()}", admin_key(directory))
-    told = [(event["topic"], event["data"].get("reason")) for event in log.json()["events"]]
-    assert told[-3:] == [
+    content = [(event["topic"], event["data"].get("reason")) for event in log.json()["events"]]
+    assert content[-3:] == [
         ("key.issued", "opening"),
         ("key.rotated", None),
         ("key.revoked", "the till was sold"),
@@ -142,7 +126,7 @@ def _user() -> str:
 
 
 def test_invalid_options_of_a_key_are_refused_in_one_sentence(
-    directory: Path, running: Running
+    directory: Path, running: ServiceWithPostgres
 ) -> None:
     assert running.url
     for arguments, sentence in (
@@ -157,7 +141,7 @@ def test_invalid_options_of_a_key_are_refused_in_one_sentence(
         assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_the_client_shows_its_key(running: Running, directory: Path) -> None:
+def test_the_client_shows_its_key(running: ServiceWithPostgres, directory: Path) -> None:
     with Client(running.url, key=admin_key(directory)) as client:
         job = client.enqueue("email", "greet", {"to": "Ada"})
         assert client.get(job.id).id == job.id
@@ -167,7 +151,7 @@ def test_the_client_shows_its_key(running: Running, directory: Path) -> None:
 
 
 def test_a_worker_is_let_in_by_its_key_or_by_daybook_key(
-    running: Running, directory: Path, tmp_path: Path
+    running: ServiceWithPostgres, directory: Path, tmp_path: Path
 ) -> None:
     module = tmp_path / "greeting.py"
     module.write_text(
@@ -183,24 +167,20 @@ def test_a_worker_is_let_in_by_its_key_or_by_daybook_key(
     admin = Client(running.url, key=admin_key(directory))
     job = admin.enqueue("greetings", "greet", {})
     assert eventually(lambda: ask(running.url, "/api/me", key).status_code == 200)
-    worker = Running("worker", "greeting:worker", DAYBOOK_KEY=key, PYTHONPATH=str(tmp_path))
-    try:
+    variables = {"DAYBOOK_KEY": key, "PYTHONPATH": str(tmp_path)}
+    with admin, DaybookProcess("worker", "greeting:worker", **variables) as worker:
         assert eventually(lambda: admin.get(job.id).status == "COMPLETED"), worker.output
         assert key not in worker.output
-    finally:
-        worker.end()
-        admin.close()
 
 
-def test_a_second_start_finds_the_key_and_shows_it_on_a_terminal_only(made: Made) -> None:
-    with made.copied() as directory:
+def test_a_second_start_finds_the_key_and_shows_it_on_a_terminal_only(
+    migrated: MigratedDirectory,
+) -> None:
+    with migrated.copy() as directory:
         for _ in range(2):
-            one = Running("serve", "--port", "0", "--data-dir", directory, **KEYS)
-            key = ""
-            try:
-                assert ask(one.url, "/api/me", key := admin_key(directory)).status_code == 200
-            finally:
-                one.end()
+            with ServiceWithPostgres(directory, **KEYS) as one:
+                url, key = one.url, admin_key(directory)
+                assert ask(url, "/api/me", key).status_code == 200
         assert key not in one.output
         assert f"The admin key is in {directory}/admin.key" in one.output
 
@@ -216,8 +196,10 @@ def test_open_access_is_refused_on_a_public_address() -> None:  # SEC-06
     directory.rmdir()
 
 
-def test_a_file_that_holds_no_key_is_not_taken_for_one(made: Made) -> None:  # SEC-06
-    with made.copied() as directory:
+def test_a_file_that_holds_no_key_is_not_taken_for_one(
+    migrated: MigratedDirectory,
+) -> None:  # SEC-06
+    with migrated.copy() as directory:
         (directory / "admin.key").write_text("hunter2\n")
         result = daybook("serve", "--port", "0", "--data-dir", directory, **KEYS)
     assert result.returncode == 2
@@ -226,24 +208,22 @@ def test_a_file_that_holds_no_key_is_not_taken_for_one(made: Made) -> None:  # S
 
 
 # I-41: the README makes keys without a reason, and afterwards every check passes.
-def test_a_log_with_keys_made_without_a_reason_passes_every_check(made: Made) -> None:
-    with made.copied() as directory:
-        one = Running("serve", "--port", "0", "--data-dir", directory, **KEYS)
+def test_a_log_with_keys_made_without_a_reason_passes_every_check(
+    migrated: MigratedDirectory,
+) -> None:
+    with migrated.copy() as directory, ServiceWithPostgres(directory, **KEYS) as service:
 
         def passing(*arguments: str) -> str:
             result = daybook(*arguments, "--data-dir", directory)
             assert result.returncode == 0, result.stdout + result.stderr
             return result.stdout
 
-        try:
-            assert one.url
-            key = passing("keys", "create", "--scope", "client", "--for", "the till")
-            passing("keys", "rotate", key.split("_")[2])
-            passing("audit", "check")
-            passing("rebuild", "--all", "--verify-only")
-            passing("doctor")
-        finally:
-            one.end()
+        assert service.url
+        key = passing("keys", "create", "--scope", "client", "--for", "the till")
+        passing("keys", "rotate", key.split("_")[2])
+        passing("audit", "check")
+        passing("rebuild", "--all", "--verify-only")
+        passing("doctor")
 
 
 @pytest.mark.parametrize("reason", ["", "two\nlines", "\x1b[2J", "x" * 501])
@@ -269,32 +249,26 @@ if __name__ == "__main__":
 
 
 def test_worker_and_client_take_address_and_key_from_the_environment(
-    running: Running, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    running: ServiceWithPostgres, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "greeting.py").write_text(GREETING.format(arguments=""))
     variables = {"DAYBOOK_URL": running.url, "DAYBOOK_KEY": admin_key(directory)}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with Client() as client:
-        job = client.enqueue("greetings", "greet", {})
-        worker = Running("worker", "greeting:worker", **variables, PYTHONPATH=str(tmp_path))
-        try:
-            assert eventually(lambda: client.get(job.id).status == "COMPLETED"), worker.output
-        finally:
-            worker.end()
-        direct = subprocess.Popen(
-            [sys.executable, tmp_path / "greeting.py"], env=environment(**variables), cwd=ROOT
-        )
-        try:
-            again = client.enqueue("greetings", "greet", {})
-            assert eventually(lambda: client.get(again.id).status == "COMPLETED")
-        finally:
-            direct.terminate()
-            direct.wait(SECONDS_MAX)
+        module = environment(**variables, PYTHONPATH=str(tmp_path))
+        for program in (
+            command("worker", "greeting:worker"),
+            [sys.executable, str(tmp_path / "greeting.py")],
+        ):
+            job = client.enqueue("greetings", "greet", {})
+            with Process(program, variables=module) as worker:
+                assert worker.says("job:completed"), worker.output
+            assert client.get(job.id).status == "COMPLETED"
 
 
 def test_a_key_of_the_environment_goes_to_the_address_of_the_environment_only(
-    running: Running, directory: Path, monkeypatch: pytest.MonkeyPatch
+    running: ServiceWithPostgres, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAYBOOK_KEY", admin_key(directory))
     with Client(running.url) as client, pytest.raises(Refused):
@@ -312,7 +286,7 @@ def test_a_key_of_the_environment_goes_to_the_address_of_the_environment_only(
     ],
 )
 def test_a_bad_key_ends_a_worker_with_one_sentence(
-    running: Running, tmp_path: Path, how: str, key: str, said: str
+    running: ServiceWithPostgres, tmp_path: Path, how: str, key: str, said: str
 ) -> None:
     module = tmp_path / "greeting.py"
     module.write_text(GREETING.format(arguments=""))
@@ -320,15 +294,7 @@ def test_a_bad_key_ends_a_worker_with_one_sentence(
     if how == "command":
         ended = daybook("worker", "greeting:worker", **variables)
     else:
-        ended = subprocess.run(
-            [sys.executable, module],
-            env=environment(**variables),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
+        ended = run_to_end([sys.executable, module], variables)
     assert ended.returncode == 2, ended.stderr
     sentences = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
     assert len(sentences) == 1, ended.stderr

@@ -4,20 +4,17 @@ import asyncio
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from msgspec import Raw
 
 from daybook.cli.event_table import Pretty, summary
 from daybook.projections.time_travel.log_search import TOPICS
-from tests.support.committer import open_kitchen, rows
+from tests.support.committer import open_submitter, rows
 from tests.support.databases.tcp_proxy import proxy_to
-from tests.support.running.processes import command, daybook, environment, eventually
-from tests.support.running.serving import Serving
+from tests.support.running.processes import Process, command, daybook, environment, eventually
+from tests.support.running.service_process import ServiceWithPostgres
 from tests.support.sample_log import fill, fill_many, run
 
 ID = "019b9a2e-0000-7000-8000-000000000001"
@@ -31,53 +28,16 @@ def filled(database: str) -> str:
 
 def make_orders(database: str, count: int = 1) -> None:
     async def work() -> None:
-        async with open_kitchen(database) as kitchen:
+        async with open_submitter(database) as submitter:
             for _ in range(count):
-                await kitchen.order()
+                await submitter.order()
 
     asyncio.run(work())
 
 
-class Following:
-    """A `daybook log --follow` and what it has shown so far."""
-
-    def __init__(self, *arguments: str | Path) -> None:
-        self.lines: list[str] = []
-        self.process = subprocess.Popen(
-            command("log", "--follow", *arguments),
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._reader = Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        self.lines += iter(self.process.stdout.readline, "")
-
-    def end(self, number: signal.Signals | None = None) -> tuple[int, str]:
-        """Exit code and what it said beside its output."""
-        if number is not None:
-            self.process.send_signal(number)
-        code = self.process.wait(10)
-        self._reader.join()
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        self.process.stdout.close()
-        with self.process.stderr as said:
-            return code, said.read()
-
-
-@contextmanager
-def following(*arguments: str | Path) -> Iterator[Following]:
-    one = Following(*arguments)
-    try:
-        yield one
-    finally:
-        if one.process.poll() is None:
-            one.end(signal.SIGKILL)
+def follow(*arguments: str | Path) -> Process:
+    """A `daybook log --follow`, and the lines that it has shown so far."""
+    return Process(command("log", "--follow", *arguments), stderr=subprocess.PIPE)
 
 
 def test_every_event_is_a_line_of_columns(filled: str) -> None:
@@ -148,17 +108,17 @@ def test_a_database_without_a_log_is_one_sentence(empty_database: str) -> None:
     assert refused.stderr.startswith("There is no log in this database")
 
 
-def test_it_works_beside_a_running_service(serving: Serving) -> None:
-    assert serving.becomes(200)
+def test_it_works_beside_a_running_service(shared_service: ServiceWithPostgres) -> None:
+    assert shared_service.becomes(200)
 
-    shown = daybook("log", "--data-dir", serving.data_dir)
+    shown = daybook("log", "--data-dir", shared_service.data_dir)
 
     assert (shown.returncode, shown.stderr) == (0, "")
 
 
 @pytest.mark.slow
 def test_follow_shows_new_events_until_it_is_stopped(filled: str) -> None:
-    with following("--json", "--topic", "order.", "--database-url", filled) as log:
+    with follow("--json", "--topic", "order.", "--database-url", filled) as log:
         # From now on: it takes a moment until it is there.
         while not log.lines:
             make_orders(filled)
@@ -166,7 +126,7 @@ def test_follow_shows_new_events_until_it_is_stopped(filled: str) -> None:
         make_orders(filled, 3)
         assert eventually(lambda: len(log.lines) >= shown + 3)
 
-        assert log.end(signal.SIGINT) == (0, "")
+        assert (log.signal_and_wait(signal.SIGINT), log.errors) == (0, [])
 
     positions = [json.loads(line)["position"] for line in log.lines]
     ((head,),) = rows(filled, "SELECT max(notification_id) FROM stored_events")
@@ -178,10 +138,10 @@ def test_followed_from_a_position_it_shows_everything_behind_it_once(filled: str
     ((head,),) = rows(filled, "SELECT max(notification_id) FROM stored_events")
     count = len(run(filled, "log", "--json").stdout.splitlines())
     flags = ("--json", "--after", "0", "--limit", str(count + 4), "--database-url", filled)
-    with following(*flags) as log:
+    with follow(*flags) as log:
         make_orders(filled, 6)
 
-        assert log.end() == (0, "")
+        assert (log.wait(), log.errors) == (0, [])
 
     assert [json.loads(line)["position"] for line in log.lines][-5:] == [*range(head, head + 5)]
     assert len(log.lines) == count + 4
@@ -190,19 +150,19 @@ def test_followed_from_a_position_it_shows_everything_behind_it_once(filled: str
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_followed_it_waits_for_a_lost_database(database: str) -> None:
-    async with proxy_to(database) as proxy, open_kitchen(database) as kitchen:
-        with following("--json", "--after", "0", "--database-url", proxy.conninfo) as log:
-            await kitchen.order()
+    async with proxy_to(database) as proxy, open_submitter(database) as submitter:
+        with follow("--json", "--after", "0", "--database-url", proxy.conninfo) as log:
+            await submitter.order()
             assert await asyncio.to_thread(eventually, lambda: len(log.lines) == 1)
             proxy.refusing = True
             proxy.drop_all()
-            await kitchen.order()
+            await submitter.order()
             await asyncio.sleep(1)
             proxy.refusing = False
             assert await asyncio.to_thread(eventually, lambda: len(log.lines) == 2)
-            code, said = await asyncio.to_thread(log.end, signal.SIGTERM)
+            code = await asyncio.to_thread(log.signal_and_wait, signal.SIGTERM)
 
-    assert (code, said) == (0, "The database is unavailable; reconnecting.\n")
+    assert (code, log.errors) == (0, ["The database is unavailable; reconnecting.\n"])
 
 
 @pytest.mark.slow
@@ -229,9 +189,9 @@ def test_a_closed_pipe_is_no_error(database: str, flags: tuple[str, ...]) -> Non
 def test_a_summary_repeats_no_column() -> None:
     data = {"at": "2026-01-01T12:00:00Z", "order_id": ID, "number": 7, "error": "too hot"}
 
-    told = summary(Raw(json.dumps(data).encode()), ID, 80)
+    result = summary(Raw(json.dumps(data).encode()), ID, 80)
 
-    assert told == "number=7 error='too hot'"
+    assert result == "number=7 error='too hot'"
     assert summary(Raw(json.dumps(data).encode()), ID, 12) == "number=7 er…"
 
 

@@ -13,7 +13,8 @@ import bench
 from daybook.api.server.signals import StopSignals
 from daybook.cli.main import CliContext, cli
 from tests.support.running.processes import ROOT, daybook
-from tests.support.running.serving import Made, Serving, postgres_processes
+from tests.support.running.service_fixtures import MigratedDirectory
+from tests.support.running.service_process import ServiceWithPostgres, postgres_processes
 
 BENCH_THAT_SHOWS_ITS_DATABASE = """
 import click
@@ -51,18 +52,18 @@ def test_help_needs_neither_the_server_nor_the_database_driver() -> None:
     assert loaded.stdout == "[]\n"
 
 
-def test_migrate_works_beside_a_running_service(serving: Serving) -> None:
-    assert serving.becomes(200)
+def test_migrate_works_beside_a_running_service(shared_service: ServiceWithPostgres) -> None:
+    assert shared_service.becomes(200)
 
-    done = daybook("migrate", "--data-dir", serving.data_dir)
+    done = daybook("migrate", "--data-dir", shared_service.data_dir)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "The database is up to date.\n", "")
 
 
-def test_migrate_starts_a_postgresql_for_as_long_as_it_takes(made: Made) -> None:
-    assert made.result.returncode == 0
-    assert "Applied eventlog/0001_log.\n" in made.result.stdout
-    assert postgres_processes(made.directory) == []
+def test_migrate_starts_a_postgresql_for_as_long_as_it_takes(migrated: MigratedDirectory) -> None:
+    assert migrated.result.returncode == 0
+    assert "Applied eventlog/0001_log.\n" in migrated.result.stdout
+    assert postgres_processes(migrated.path) == []
 
 
 def test_migrate_lists_the_applied_migrations(empty_database: str) -> None:

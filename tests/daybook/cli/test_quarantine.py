@@ -5,6 +5,6 @@ from tests.support.sample_log import run
 
 def test_an_empty_list_is_reported_on_stderr(database: str) -> None:
     for arguments in (["quarantine", "list"], ["quarantine", "list", "--json"]):
-        told = run(database, *arguments)
-        assert (told.exit_code, told.stdout) == (0, "")
-        assert told.stderr == "Nothing is in quarantine.\n"
+        result = run(database, *arguments)
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert result.stderr == "Nothing is in quarantine.\n"

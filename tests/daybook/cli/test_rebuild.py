@@ -4,7 +4,7 @@ import asyncio
 import random
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from getpass import getuser
 from typing import Any
 
@@ -16,8 +16,8 @@ from daybook.api.server.signals import StopSignals
 from daybook.cli.main import CliContext, cli
 from daybook.eventlog.errors import SetupError
 from tests.support.committer import rows
-from tests.support.running.processes import ROOT, command, daybook, environment
-from tests.support.running.serving import Serving
+from tests.support.running.processes import DaybookProcess, daybook
+from tests.support.running.service_process import ServiceWithPostgres
 
 pytestmark = pytest.mark.anyio
 
@@ -83,9 +83,9 @@ class Load:
         wanted = {"queues": [queue], "workerId": "w", "limit": 4}
         claimed = (await self._ask("POST", "/jobs/claim", wanted)).get("jobs", [])
         claims = [{"id": job["id"], "claimId": job["claimId"]} for job in claimed]
-        beats = await self._ask("POST", "/jobs/heartbeat", {"claims": claims})
-        if beats and beats["lost"]:
-            self.complaints.append(f"lost {beats['lost']}")
+        heartbeats = await self._ask("POST", "/jobs/heartbeat", {"claims": claims})
+        if heartbeats and heartbeats["lost"]:
+            self.complaints.append(f"lost {heartbeats['lost']}")
         results = [{**claim, "outcome": "done"} for claim in claims]
         answered = await self._ask("POST", "/jobs/results", {"results": results})
         if any("code" in one for one in answered.get("results", [])):
@@ -129,9 +129,9 @@ class Load:
 
 
 @asynccontextmanager
-async def under_load(serving: Serving) -> AsyncIterator[Load]:
+async def under_load(service: ServiceWithPostgres) -> AsyncIterator[Load]:
     async with httpx2.AsyncClient(
-        base_url=serving.url, timeout=30, limits=LIMITS, trust_env=False
+        base_url=service.url, timeout=30, limits=LIMITS, trust_env=False
     ) as client:
         load = Load(client)
         running = asyncio.create_task(load.run())
@@ -142,8 +142,10 @@ async def under_load(serving: Serving) -> AsyncIterator[Load]:
             await running
 
 
-async def rebuild(serving: Serving, *arguments: str) -> subprocess.CompletedProcess[str]:
-    data_dir = ("--data-dir", str(serving.data_dir))
+async def rebuild(
+    service: ServiceWithPostgres, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    data_dir = ("--data-dir", str(service.data_dir))
     return await asyncio.to_thread(daybook, "rebuild", *arguments, *data_dir)
 
 
@@ -166,14 +168,14 @@ def ask(conninfo: str, *arguments: str) -> Result:
     ],
 )
 def test_rebuild_needs_names_or_all(said: list[str], answer: str) -> None:
-    told = ask("", *said)
-    assert (told.exit_code, answer in told.stderr) == (2, True)
+    result = ask("", *said)
+    assert (result.exit_code, answer in result.stderr) == (2, True)
 
 
 def test_equal_projections_are_counted_with_exit_code_0(own_database: str) -> None:
-    told = ask(own_database, "--all", "--verify-only")
-    assert (told.exit_code, told.stderr) == (0, "")
-    assert "finished_orders: 0 rows, as the log says\n" in told.stdout
+    result = ask(own_database, "--all", "--verify-only")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "finished_orders: 0 rows, as the log says\n" in result.stdout
 
 
 # SX-02 SX-05
@@ -199,8 +201,8 @@ def test_the_log_records_operator_projections_and_reason_of_a_rebuild(own_databa
     # N10
     assert ask(own_database, "bots", "--reason", "A row was changed by hand.").exit_code == 0
     shown = ["log", "--topic", "rebuild.", "--database-url", own_database]
-    told = CliRunner().invoke(cli, shown, obj=CliContext(StopSignals()))
-    created, completed = told.stdout.splitlines()
+    result = CliRunner().invoke(cli, shown, obj=CliContext(StopSignals()))
+    created, completed = result.stdout.splitlines()
     assert "rebuild.created" in created
     assert f"operator:{getuser()}" in created
     assert "because='A row was changed by hand.'" in created
@@ -208,43 +210,41 @@ def test_the_log_records_operator_projections_and_reason_of_a_rebuild(own_databa
 
 
 def test_a_failed_rebuild_is_reported_in_one_sentence(own_database: str) -> None:
-    told = ask(own_database, "--rollback")
-    assert isinstance(told.exception, SetupError)
-    assert str(told.exception).endswith("a rebuild to roll back to.")
+    result = ask(own_database, "--rollback")
+    assert isinstance(result.exception, SetupError)
+    assert str(result.exception).endswith("a rebuild to roll back to.")
 
 
 @pytest.mark.slow
-async def test_a_rebuild_under_load_does_not_disturb_requests(own_serving: Serving) -> None:
-    assert own_serving.becomes(200)
-    async with under_load(own_serving) as load:
+async def test_a_rebuild_under_load_does_not_disturb_requests(
+    own_service: ServiceWithPostgres,
+) -> None:
+    assert own_service.becomes(200)
+    async with under_load(own_service) as load:
         await asyncio.sleep(2)
         for arguments in (["--all"], ["--all", "--verify-only"], ["--rollback"], ["--all"]):
-            done = await rebuild(own_serving, *arguments)
+            done = await rebuild(own_service, *arguments)
             assert done.returncode == 0, done
     assert load.complaints == []
     assert load.slowest_seconds < 3
-    assert (await rebuild(own_serving, "--all", "--verify-only")).returncode == 0
+    assert (await rebuild(own_service, "--all", "--verify-only")).returncode == 0
     print(f"{load.answers_count} answers, the slowest after {load.slowest_seconds:.2f} s")
 
 
 @pytest.mark.slow
 async def test_killed_at_any_moment_it_leaves_the_running_tables_right_and_goes_on_later(
-    own_serving: Serving,
+    own_service: ServiceWithPostgres,
 ) -> None:
-    assert own_serving.becomes(200)
-    arguments = command("rebuild", "--all", "--data-dir", own_serving.data_dir)
+    assert own_service.becomes(200)
+    arguments = ("rebuild", "--all", "--data-dir", own_service.data_dir)
     chance = random.Random(7)
-    async with under_load(own_serving) as load:
+    async with under_load(own_service) as load:
         for _ in range(12):
-            one = await asyncio.create_subprocess_exec(
-                *arguments, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL
-            )
-            await asyncio.sleep(chance.uniform(0.3, 3.0))
-            with suppress(ProcessLookupError):
-                one.kill()
-            await one.wait()
-        done = await rebuild(own_serving, "--all")
+            with DaybookProcess(*arguments) as process:
+                await asyncio.sleep(chance.uniform(0.3, 3.0))
+                process.kill()
+        done = await rebuild(own_service, "--all")
         assert done.returncode == 0, done
         assert "wrong" not in done.stdout
     assert load.complaints == []
-    assert (await rebuild(own_serving, "--all", "--verify-only")).returncode == 0
+    assert (await rebuild(own_service, "--all", "--verify-only")).returncode == 0

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import logging
-import os
-import pty
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,9 +23,10 @@ from daybook.domain.orders.commands import DeleteOrder
 from daybook.printable import printable, printable_json
 from daybook.worker.worker_log import JSONLines
 from tests.conftest import fresh_database
-from tests.support.committer import open_kitchen, rows
+from tests.support.committer import open_submitter, rows
 from tests.support.jobs import Workshop, raw
-from tests.support.running.processes import ROOT, command, daybook, environment
+from tests.support.running.processes import Process, command, daybook, environment
+from tests.support.sample_log import run
 from tests.support.tickets import Counter
 
 # To clear the screen, the same in C1, a title for the window, a new line, right to left, its end,
@@ -56,21 +55,21 @@ def seeded(server: str, template: str) -> Iterator[Seeded]:
 
 
 async def seed(database: str) -> list[UUID]:
-    async with open_kitchen(database) as kitchen:
-        order = await kitchen.order()
-        await kitchen.submit(DeleteOrder(order_id=order.id, because=EVIL))
-        workshop = Workshop(kitchen)
+    async with open_submitter(database) as submitter:
+        order = await submitter.order()
+        await submitter.submit(DeleteOrder(order_id=order.id, because=EVIL))
+        workshop = Workshop(submitter)
         payload = raw(json.dumps({"a": EVIL}, ensure_ascii=False))
         job = await workshop.job(payload=payload, subject=EVIL, attempts_max=1)
         (claimed,) = await workshop.claim()
         await workshop.finish(claimed, Outcome.FAIL, error=EVIL)
-        counter = Counter(kitchen.committer)
+        counter = Counter(submitter.committer)
         restaurant = await counter.open(name=EVIL)
         ticket = await counter.join()
         key = IssueKey(
             name="k3v9q1m8x2ab", holder=EVIL, scopes=("client",), digest="0", reason=EVIL
         )
-        await kitchen.submit(key)
+        await submitter.submit(key)
     return [order.id, job.id, restaurant.id, ticket.id]
 
 
@@ -120,7 +119,8 @@ def test_no_command_prints_a_control_character_of_the_data(seeded: Seeded, name:
     for arguments in LOOKS[name]:
         for wanted in seeded.ids if "ID" in arguments else seeded.ids[:1]:
             given = {"ID": str(wanted), "LAST": str(last)}
-            result = seeded.runs(*(given.get(one, one) for one in arguments))
+            result = run(seeded.database, *(given.get(one, one) for one in arguments))
+            assert_harmless(result.stdout, result.stderr)
             if "--json" in arguments:
                 assert EVIL not in result.stdout
                 for line in result.stdout.splitlines() if name in ("log", "keys", "audit") else ():
@@ -159,23 +159,12 @@ def test_an_export_to_a_terminal_is_harmless_and_to_a_pipe_as_stored(
     seeded.runs("export", file)
     piped = daybook("export", "-", DATABASE_URL=seeded.database)
     assert piped.stdout == file.read_text()
-    main, child = pty.openpty()
-    ended = subprocess.Popen(
-        command("export", "-"),
-        cwd=ROOT,
-        env=environment(DATABASE_URL=seeded.database),
-        stdout=child,
-        stderr=subprocess.DEVNULL,
-    )
-    os.close(child)
-    shown = b""
-    try:
-        while more := os.read(main, 65536):
-            shown += more
-    except OSError:
-        pass
-    assert ended.wait(30) == 0
-    text = shown.decode().replace("\r\n", "\n")
+    variables = environment(DATABASE_URL=seeded.database)
+    with Process(
+        command("export", "-"), variables=variables, at_terminal=True, stderr=subprocess.DEVNULL
+    ) as export:
+        assert export.wait() == 0
+    text = export.output
     assert_harmless(text)
     shown_lines = [json.loads(line) for line in text.rstrip("\n").split("\n")]
     assert shown_lines == [json.loads(line) for line in file.read_text().rstrip("\n").split("\n")]

@@ -157,10 +157,10 @@ def test_many_heartbeats_say_which_claims_are_lost(client: Client, standin: Stan
     first, second = client.claim(["email"], worker_id="w1", limit=2)
     standin.lose(standin.jobs[str(first.id)])
 
-    beats = client.heartbeat_many([first, second])
+    heartbeats = client.heartbeat_many([first, second])
 
-    assert beats.lost == [first.claim_id]
-    assert [held.claim_id for held in beats.held] == [second.claim_id]
+    assert heartbeats.lost == [first.claim_id]
+    assert [claim.claim_id for claim in heartbeats.held] == [second.claim_id]
 
 
 def test_a_lost_claim_has_an_error_of_its_own(client: Client, standin: StandIn) -> None:

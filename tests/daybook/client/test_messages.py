@@ -24,7 +24,7 @@ from daybook import (
 )
 from tests.support.committer import rows
 from tests.support.databases.tcp_proxy import proxy_to
-from tests.support.running.processes import Running
+from tests.support.running.service_process import ServiceProcess
 
 T = TypeVar("T")
 
@@ -34,11 +34,8 @@ BUSY = {"DAYBOOK_BUSY_SECONDS": "10", "DAYBOOK_PUSH_LOAD_MAX": "0.000000001"}
 
 @contextmanager
 def service(database: str, **variables: str) -> Iterator[str]:
-    one = Running("serve", "--port", "0", DATABASE_URL=database, **variables)
-    try:
+    with ServiceProcess(database, **variables) as one:
         yield one.url
-    finally:
-        one.end()
 
 
 def message(payload: object, partition: str = "a", transaction_id: str | None = None) -> NewMessage:
@@ -80,8 +77,8 @@ def test_messages_are_pushed_popped_and_acknowledged(database: str) -> None:
         done = client.transact([Acknowledgment.of(second)], [message(3, "c")])
         assert [one.status for one in done.acknowledgments] == [JobStatus.COMPLETED]
         (third,) = client.pop("mail", "c")
-        (told,) = client.ack_many([Acknowledgment.of(third, "boom")])
-        assert told.status is JobStatus.PENDING
+        (answer,) = client.ack_many([Acknowledgment.of(third, "boom")])
+        assert answer.status is JobStatus.PENDING
         began = time.monotonic()
         with pytest.raises(NotFound):
             client.operation(uuid7())
@@ -135,9 +132,9 @@ def test_waiting_for_a_failed_deferred_push_raises(database: str) -> None:
             assert failed is not None
             assert failed.code == "operation_failed"
             assert "this message is refused" in str(failed)
-            told = client.operation(failed.operation_id)
-            assert (told.status, told.retry_count, told.attempts_max) == ("failed", 3, 3)
-            assert told.last_error_at is not None
+            answer = client.operation(failed.operation_id)
+            assert (answer.status, answer.retry_count, answer.attempts_max) == ("failed", 3, 3)
+            assert answer.last_error_at is not None
     finally:
         rows(database, "DROP FUNCTION refuse CASCADE")
 
@@ -174,7 +171,7 @@ def test_a_database_that_is_away_is_waited_for(database: str) -> None:
     # S3-52, S3-56: 503
     async def run() -> None:
         async with proxy_to(database) as proxy:
-            one = Running("serve", "--port", "0", DATABASE_URL=proxy.conninfo)
+            one = ServiceProcess(proxy.conninfo)
             try:
                 async with AsyncClient(await asyncio.to_thread(lambda: one.url)) as client:
                     await client.push([message(0)])

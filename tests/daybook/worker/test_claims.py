@@ -23,7 +23,7 @@ from tests.support.worker import (
     RESULTS,
     SECONDS_MAX,
     Events,
-    settled,
+    finished_jobs,
     until,
     working,
 )
@@ -43,13 +43,13 @@ async def test_one_heartbeat_is_for_all_and_comes_at_a_third_of_the_lease(
     for _ in range(3):
         standin.add()
     async with working(worker):
-        jobs = await settled(standin)
+        jobs = await finished_jobs(standin)
 
     assert [(job["status"], job["attempts"]) for job in jobs] == [("COMPLETED", 1)] * 3
-    beats = standin.to(HEARTBEAT)
-    assert all(len(seen.body["claims"]) == 3 for seen in beats)
-    assert {claim["leaseSeconds"] for claim in beats[0].body["claims"]} == {0.3}
-    assert 5 <= len(beats) <= 8
+    heartbeats = standin.to(HEARTBEAT)
+    assert all(len(seen.body["claims"]) == 3 for seen in heartbeats)
+    assert {claim["leaseSeconds"] for claim in heartbeats[0].body["claims"]} == {0.3}
+    assert 5 <= len(heartbeats) <= 8
 
 
 async def test_a_job_that_has_a_short_lease_of_its_own_keeps_it(
@@ -61,7 +61,7 @@ async def test_a_job_that_has_a_short_lease_of_its_own_keeps_it(
 
     standin.add(), standin.add(leaseSeconds=0.3)
     async with working(worker):
-        jobs = await settled(standin)
+        jobs = await finished_jobs(standin)
 
     assert [job["attempts"] for job in jobs] == [1, 1]
     assert "leaseSeconds" not in standin.to(CLAIM)[0].body
@@ -76,9 +76,9 @@ def test_a_heartbeat_is_a_third_of_the_lease_unless_it_is_said_otherwise() -> No
 
 def test_the_service_time_follows_from_the_lease() -> None:
     claimed_at = datetime(2026, 3, 1, 12, tzinfo=UTC)
-    held = HeldClaim(make_job(lease_until=claimed_at + timedelta(seconds=90)), None)
+    claim = HeldClaim(make_job(lease_until=claimed_at + timedelta(seconds=90)), None)
 
-    assert claimed_at <= held.server_now < claimed_at + timedelta(seconds=1)
+    assert claimed_at <= claim.server_now < claimed_at + timedelta(seconds=1)
 
 
 async def test_a_handler_that_lost_its_claim_is_cancelled(

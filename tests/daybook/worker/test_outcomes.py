@@ -39,13 +39,13 @@ def not_done(error: BaseException, job: ClaimedJob | None = None, **handler: Any
     result = make_handler(**handler).not_done(
         job or make_job(), error, chance=random.Random(7), now=NOW
     )
-    told: dict[str, Any] = decode(encode(result))
-    return told
+    report: dict[str, Any] = decode(encode(result))
+    return report
 
 
 def done(value: Any, **handler: Any) -> dict[str, Any]:
-    told: dict[str, Any] = decode(encode(make_handler(**handler).done(make_job(), value)))
-    return told
+    report: dict[str, Any] = decode(encode(make_handler(**handler).done(make_job(), value)))
+    return report
 
 
 def test_a_value_is_the_result() -> None:
@@ -58,17 +58,17 @@ def test_a_value_is_the_result() -> None:
 
 
 def test_an_exception_means_to_try_again() -> None:
-    told = not_done(ConnectionError("No route."))
+    result = not_done(ConnectionError("No route."))
 
-    assert (told["outcome"], told["error"]) == ("retry", "ConnectionError: No route.")
-    assert "retryAfterSeconds" not in told
+    assert (result["outcome"], result["error"]) == ("retry", "ConnectionError: No route.")
+    assert "retryAfterSeconds" not in result
 
 
 def test_a_job_says_itself_when_to_try_again() -> None:
-    told = not_done(Retry("The register is closed.", after=30))
+    result = not_done(Retry("The register is closed.", after=30))
 
-    assert (told["outcome"], told["error"]) == ("retry", "The register is closed.")
-    assert told["retryAfterSeconds"] == 30
+    assert (result["outcome"], result["error"]) == ("retry", "The register is closed.")
+    assert result["retryAfterSeconds"] == 30
 
 
 @pytest.mark.parametrize("after", [-1, 1e300, float("nan"), float("inf")])
@@ -90,9 +90,9 @@ def test_trying_again_at_once_is_not_trying_again_some_time() -> None:
 
 
 def test_a_job_that_can_never_be_done_fails_for_good() -> None:  # S4-29
-    told = not_done(Fail("There is no such address."), backoff=Backoff())
+    result = not_done(Fail("There is no such address."), backoff=Backoff())
 
-    assert (told["outcome"], told["error"]) == ("fail", "There is no such address.")
+    assert (result["outcome"], result["error"]) == ("fail", "There is no such address.")
 
 
 def test_a_job_that_is_not_due_is_put_off_by_the_clock_of_the_service() -> None:  # S4-32
@@ -128,11 +128,11 @@ def test_a_job_is_put_off_either_for_a_time_or_until_one() -> None:
     ("attempts", "outcome"), [(1, "retry"), (2, "retry"), (3, "fail"), (4, "fail")]
 )
 def test_the_last_attempt_of_a_type_is_final(attempts: int, outcome: str) -> None:
-    told = not_done(OSError("Down."), make_job(attempts=attempts), attempts_max=3)
+    result = not_done(OSError("Down."), make_job(attempts=attempts), attempts_max=3)
 
-    assert told["outcome"] == outcome
+    assert result["outcome"] == outcome
     if outcome == "fail":
-        assert told["error"] == f"OSError: Down. (attempt {attempts} of 3)"
+        assert result["error"] == f"OSError: Down. (attempt {attempts} of 3)"
 
 
 def test_a_type_may_rest_in_its_own_way_after_each_failure() -> None:  # S1-22, S1-23
@@ -177,9 +177,9 @@ def test_a_job_follows_with_the_subject_and_the_result() -> None:  # S4-12
 
 
 def test_a_function_chooses_the_follow_ups() -> None:
-    told = done(2, then=lambda _job, value: (FollowUp(type=f"part_{n}") for n in range(value)))
+    result = done(2, then=lambda _job, value: (FollowUp(type=f"part_{n}") for n in range(value)))
 
-    assert [one["type"] for one in told["then"]] == ["part_0", "part_1"]
+    assert [one["type"] for one in result["then"]] == ["part_0", "part_1"]
 
 
 CIRCULAR: list[Any] = []

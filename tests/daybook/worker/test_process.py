@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ import pytest
 
 from tests.support.fake_address import Address
 from tests.support.fake_service import Body, StandIn
-from tests.support.running.processes import ROOT, SECONDS_MAX, environment, eventually
+from tests.support.running.processes import ROOT, Process, environment, eventually
 
 # What every worker of these tests can do. How long a job takes stands in its payload.
 MODULE = """
@@ -50,64 +49,38 @@ if __name__ == "__main__":
 """
 
 
-class Working:
-    """A worker process, and what it says."""
-
-    def __init__(self, arguments: list[str], directory: Path) -> None:
-        self._said = directory / f"said-{time.monotonic_ns()}"
-        with self._said.open("wb") as said:
-            self.process = subprocess.Popen(
-                [sys.executable, *arguments],
-                cwd=directory,
-                env=environment(PYTHONPATH=str(ROOT)),
-                stdout=said,
-                stderr=said,
-            )
-
-    @property
-    def output(self) -> str:
-        return self._said.read_text()
+class WorkerProcess(Process):
+    """A worker process and the events that it logs."""
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        lines = [line for line in self.output.splitlines() if line.startswith("{")]
+        lines = [line for line in [*self.lines] if line.startswith("{")]
         return [one for one in map(json.loads, lines) if one["event"] == name]
 
-    def says(self, name: str, count: int = 1) -> bool:
-        return eventually(lambda: len(self.events(name)) >= count)
 
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def wait(self) -> int:
-        return self.process.wait(SECONDS_MAX)
-
-    def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
-            self.process.wait(SECONDS_MAX)
-
-
-Start = Callable[..., Working]
+Start = Callable[..., WorkerProcess]
 
 
 @pytest.fixture
 def start(address: Address, tmp_path: Path) -> Iterator[Start]:
     """Starts a worker, and ends all of them afterwards."""
-    started: list[Working] = []
+    started: list[WorkerProcess] = []
 
     def start_one(
         arguments: list[str] | None = None, *, lease_seconds: float = 90, grace_seconds: float = 20
-    ) -> Working:
+    ) -> WorkerProcess:
         text = MODULE.format(
             url=address.url, lease_seconds=lease_seconds, grace_seconds=grace_seconds
         )
         (tmp_path / "naps.py").write_text(text)
-        started.append(Working(arguments or ["-m", "naps"], tmp_path))
+        program = [sys.executable, *(arguments or ["-m", "naps"])]
+        variables = environment(PYTHONPATH=str(ROOT))
+        started.append(WorkerProcess(program, cwd=tmp_path, variables=variables))
         return started[-1]
 
     yield start_one
     for one in started:
+        # Without a wait for the job that it may have.
+        one.kill()
         one.end()
 
 
@@ -208,7 +181,7 @@ def test_a_job_whose_worker_was_killed_is_done_by_another(
     job = standin.add("nap", payload=0.5)
     first = start(lease_seconds=1)
     assert first.says("job:processing")
-    first.process.kill()
+    first.kill()
     killed_at = time.monotonic()
 
     second = start(lease_seconds=1)

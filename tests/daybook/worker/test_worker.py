@@ -19,7 +19,7 @@ from daybook import (
 from daybook.errors import BadSetup
 from tests.support.fake_address import Address
 from tests.support.fake_service import Body, Fault, StandIn
-from tests.support.worker import CLAIM, RESULTS, Events, settled, until, working
+from tests.support.worker import CLAIM, RESULTS, Events, finished_jobs, until, working
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def test_a_handler_gets_the_job_and_its_value_is_the_result(
 
     standin.add(payload={"to": "ada"})
     async with working(worker):
-        (job,) = await settled(standin)
+        (job,) = await finished_jobs(standin)
 
     assert (job["status"], job["result"]) == ("COMPLETED", "ada True 1")
     assert job["workerId"] == "w1"
@@ -46,7 +46,7 @@ async def test_a_plain_function_runs_in_a_thread(worker: Worker, standin: StandI
 
     standin.add()
     async with working(worker):
-        (job,) = await settled(standin)
+        (job,) = await finished_jobs(standin)
 
     assert job["result"] is False
 
@@ -79,7 +79,7 @@ async def test_an_error_fails_the_job_and_not_the_worker(
 
     standin.add(attemptsMax=5)
     async with working(worker) as task:
-        (job,) = await settled(standin)
+        (job,) = await finished_jobs(standin)
         assert not task.done()
 
     assert job["status"] == status
@@ -97,7 +97,7 @@ async def test_a_job_that_is_not_due_is_looked_at_again(worker: Worker, standin:
 
     standin.add(attemptsMax=1)
     async with working(worker):
-        (job,) = await settled(standin)
+        (job,) = await finished_jobs(standin)
 
     assert (job["status"], asked) == ("COMPLETED", [1, 1, 1])
 
@@ -153,7 +153,7 @@ async def test_no_more_run_at_once_than_there_is_room_for(worker: Worker, standi
     for _ in range(30):
         standin.add()
     task = asyncio.create_task(worker.serve(concurrency=4))
-    await settled(standin)
+    await finished_jobs(standin)
     worker.stop()
     await task
 
@@ -169,7 +169,7 @@ async def test_results_that_wait_are_reported_together(worker: Worker, standin: 
     for _ in range(50):
         standin.add()
     task = asyncio.create_task(worker.serve(concurrency=50))
-    await settled(standin)
+    await finished_jobs(standin)
     worker.stop()
     await task
 
@@ -192,7 +192,7 @@ async def test_unreported_results_are_limited_to_the_concurrency(
         await until(lambda: bool(standin.to(RESULTS)))
         await asyncio.sleep(0.2)
         assert standin.statuses().count("PROCESSING") == 20
-        await settled(standin)
+        await finished_jobs(standin)
 
 
 async def test_a_result_that_is_refused_fails_its_job_and_no_other(
@@ -206,7 +206,7 @@ async def test_a_result_that_is_refused_fails_its_job_and_no_other(
     for n in range(8):
         standin.add(payload=n)
     async with working(worker):
-        jobs = await settled(standin)
+        jobs = await finished_jobs(standin)
 
     assert [job["status"] for job in jobs] == ["COMPLETED"] * 3 + ["DEAD"] + ["COMPLETED"] * 4
     assert jobs[3]["error"] == "The service refused the result. No text may hold the character NUL."
@@ -221,7 +221,7 @@ async def test_a_result_that_cannot_be_written_fails_its_job_and_no_other(
 
     standin.add(payload=True), standin.add()
     async with working(worker):
-        jobs = await settled(standin)
+        jobs = await finished_jobs(standin)
 
     assert [job["status"] for job in jobs] == ["DEAD", "COMPLETED"]
     assert "cannot be written as JSON" in jobs[0]["error"]
@@ -241,7 +241,7 @@ async def test_events_have_the_names_and_fields_of_the_sources(
     good = standin.add("issue_invoice", subject="42")
     bad = standin.add("issue_invoice", subject="43", payload=1, attemptsMax=1)
     async with working(worker):
-        await settled(standin)
+        await finished_jobs(standin)
 
     def said(event: str, job: Body, *names: str) -> dict[str, Any]:
         (record,) = [one for one in events(event) if one["jobId"] == job["id"]]

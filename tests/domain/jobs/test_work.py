@@ -18,11 +18,11 @@ from daybook.domain.jobs.work import (
     RescheduleRetry,
 )
 from tests.domain.jobs.test_job import FIRST, SECOND, claimed, failed, make_job
-from tests.support.order_state_machine import NOON, PlainDesk
+from tests.support.order_state_machine import NOON, PlainUnitOfWork
 
 
-def work_with(job: Job) -> PlainDesk:
-    work = PlainDesk()
+def work_with(job: Job) -> PlainUnitOfWork:
+    work = PlainUnitOfWork()
     work.states[job.id] = job
     return work
 
@@ -90,10 +90,10 @@ def test_the_backoff_after_a_failure_grows_with_failures_and_crashes(crashes: in
     job = claimed(failed(claimed(job)))
     work = work_with(job)
     result = JobResult(job_id=job.id, claim_id=FIRST, outcome=Outcome.RETRY, error="boom")
-    (settled,) = FinishJobs(results=[result], jitter=1).decide(work)
-    assert isinstance(settled.answer, Job)
-    assert settled.answer.run_at is not None
-    rested = (settled.answer.run_at - work.now).total_seconds()
+    (outcome,) = FinishJobs(results=[result], jitter=1).decide(work)
+    assert isinstance(outcome.answer, Job)
+    assert outcome.answer.run_at is not None
+    rested = (outcome.answer.run_at - work.now).total_seconds()
     assert rested == BACKOFF.seconds(crashes + 2, 1)
 
 
@@ -109,7 +109,7 @@ def test_a_retry_is_rescheduled_only_at_the_version_read() -> None:  # I-44
 
 
 def test_a_jump_that_is_recorded_late_says_how_long_ago_it_happened() -> None:  # I-44
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     work.now = NOON + timedelta(seconds=2)
     RecordJump(seconds=60, within_seconds=0.5, noticed_at=NOON).decide(work)
     ((_, jumped),) = work.log

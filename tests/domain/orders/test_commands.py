@@ -31,11 +31,11 @@ from daybook.domain.orders.commands import (
     RestoreBot,
 )
 from daybook.domain.orders.order import ORDER, Order
-from tests.support.order_state_machine import NOON, KitchenMachine, PlainDesk
+from tests.support.order_state_machine import NOON, OrderMachine, PlainUnitOfWork
 
 
 def test_an_order_claimed_by_another_bot_cannot_be_assigned() -> None:  # S0-18
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     order, first, second = work.order(), work.bot(), work.bot()
     work.claim(first)
     with pytest.raises(OrderTakenError):
@@ -43,7 +43,7 @@ def test_an_order_claimed_by_another_bot_cannot_be_assigned() -> None:  # S0-18
 
 
 def test_assigning_an_order_to_the_bot_that_has_it_changes_nothing() -> None:  # S0-17
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     order, bot = work.order(), work.bot()
     work.claim(bot)
     events_count = len(work.log)
@@ -57,7 +57,7 @@ def _assign(order: Order, bot: Bot) -> AssignOrder:
 
 
 def test_deleting_a_bot_returns_its_order_to_its_position() -> None:  # S0-67, S0-O3
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     first, bot = work.order(), work.bot()
     work.order()
     work.claim(bot)
@@ -67,7 +67,7 @@ def test_deleting_a_bot_returns_its_order_to_its_position() -> None:  # S0-67, S
 
 
 def test_a_busy_bot_is_not_deleted_by_a_delete_of_idle_bots_only() -> None:  # S0-41
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     work.order()
     bot = work.bot()
     work.claim(bot)
@@ -76,7 +76,7 @@ def test_a_busy_bot_is_not_deleted_by_a_delete_of_idle_bots_only() -> None:  # S
 
 
 def test_deleting_an_order_frees_its_bot() -> None:  # S0-60
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     order, bot = work.order(), work.bot()
     work.claim(bot)
     DeleteOrder(order_id=order.id).decide(work)
@@ -85,7 +85,7 @@ def test_deleting_an_order_frees_its_bot() -> None:  # S0-60
 
 @pytest.mark.parametrize("is_busy", [False, True])
 def test_deleting_a_complete_order_leaves_its_former_bot_alone(is_busy: bool) -> None:  # S0-40
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     order, bot = work.order(), work.bot()
     work.claim(bot)
     CompleteOrder(order_id=order.id, via=CompletedVia.REPORT).decide(work)
@@ -105,7 +105,7 @@ def test_deleting_a_complete_order_leaves_its_former_bot_alone(is_busy: bool) ->
 
 
 def test_a_timer_completes_nothing_before_it_is_due() -> None:
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     order = work.order()
     work.claim(work.bot())
     on_time = CompleteOrder(order_id=order.id, via=CompletedVia.TIMER, if_due=True)
@@ -117,7 +117,7 @@ def test_a_timer_completes_nothing_before_it_is_due() -> None:
 
 
 def test_a_claim_expires_only_when_it_is_due() -> None:
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     order = work.order()
     work.claim(work.bot(CompletionMode.ACK))
     with pytest.raises(NotYetDueError):
@@ -125,7 +125,7 @@ def test_a_claim_expires_only_when_it_is_due() -> None:
 
 
 def test_a_claim_records_that_the_order_was_aged() -> None:
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     order = work.order()
     work.now = NOON + timedelta(seconds=60)
     work.claim(work.bot(), aging_seconds=60)
@@ -142,7 +142,7 @@ def test_the_needs_of_a_transaction_are_the_union_of_its_commands() -> None:
     assert weight_of(together.needs) == 2
 
 
-def _fail(work: PlainDesk, bot: Bot, error: str = "burnt") -> None:
+def _fail(work: PlainUnitOfWork, bot: Bot, error: str = "burnt") -> None:
     order = work.order()
     claim = work.claim(bot)
     assert claim.order is not None
@@ -153,7 +153,7 @@ def _fail(work: PlainDesk, bot: Bot, error: str = "burnt") -> None:
     DeleteOrder(order_id=order.id).decide(work)
 
 
-def _expire(work: PlainDesk, bot: Bot) -> None:
+def _expire(work: PlainUnitOfWork, bot: Bot) -> None:
     order = work.order()
     work.claim(bot)
     work.now += timedelta(seconds=11)
@@ -161,7 +161,7 @@ def _expire(work: PlainDesk, bot: Bot) -> None:
     DeleteOrder(order_id=order.id).decide(work)
 
 
-def _complete(work: PlainDesk, bot: Bot) -> None:
+def _complete(work: PlainUnitOfWork, bot: Bot) -> None:
     order = work.order()
     work.claim(bot)
     CompleteOrder(order_id=order.id, via=CompletedVia.REPORT).decide(work)
@@ -169,7 +169,7 @@ def _complete(work: PlainDesk, bot: Bot) -> None:
 
 # SX-01
 def test_a_bot_that_fails_five_times_in_a_row_is_taken_out_of_service() -> None:
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     bot = work.bot()
     for number in range(1, 5):
         _fail(work, bot, f"burnt {number}")
@@ -185,7 +185,7 @@ def test_a_bot_that_fails_five_times_in_a_row_is_taken_out_of_service() -> None:
 
 
 def test_a_bot_out_of_service_neither_claims_nor_is_assigned_an_order() -> None:
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     bot = work.bot(failures_max=1)
     _fail(work, bot, "the fryer is off")
     order = work.order()
@@ -199,7 +199,7 @@ def test_a_bot_out_of_service_neither_claims_nor_is_assigned_an_order() -> None:
 
 
 def test_expired_claims_count_as_failures_and_stopped_claims_do_not() -> None:
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     bot = work.bot(CompletionMode.ACK, failures_max=2)
     _expire(work, bot)
     work.order()
@@ -217,7 +217,7 @@ def test_expired_claims_count_as_failures_and_stopped_claims_do_not() -> None:
 
 
 def test_a_completion_resets_the_failure_count() -> None:
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     bot = work.bot(failures_max=2)
     for _ in range(3):
         _fail(work, bot)
@@ -227,7 +227,7 @@ def test_a_completion_resets_the_failure_count() -> None:
 
 
 def test_without_a_limit_no_failure_takes_a_bot_out_of_service() -> None:
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     bot = work.bot(failures_max=0)
     for _ in range(20):
         _fail(work, bot)
@@ -235,7 +235,7 @@ def test_without_a_limit_no_failure_takes_a_bot_out_of_service() -> None:
 
 
 def test_a_restored_bot_starts_with_a_new_failure_count() -> None:
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     bot = work.bot(failures_max=2)
     with pytest.raises(BotNotDeadError):
         RestoreBot(bot_id=bot.id, because="too early").decide(work)
@@ -250,7 +250,7 @@ def test_a_restored_bot_starts_with_a_new_failure_count() -> None:
 
 
 def test_a_new_limit_resets_the_count_and_restores_no_bot() -> None:
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     bot = work.bot(failures_max=3)
     _fail(work, bot)
     _fail(work, bot)
@@ -265,7 +265,7 @@ def test_a_new_limit_resets_the_count_and_restores_no_bot() -> None:
 
 
 def test_only_the_latest_errors_are_stored() -> None:
-    work = PlainDesk()
+    work = PlainUnitOfWork()
     bot = work.bot(failures_max=30)
     for number in range(30):
         _fail(work, bot, f"{number} " + "x" * 10_000)
@@ -274,4 +274,4 @@ def test_only_the_latest_errors_are_stored() -> None:
     assert {len(error) for error in errors} == {500}
 
 
-TestKitchenMachine = KitchenMachine.TestCase
+TestOrderMachine = OrderMachine.TestCase

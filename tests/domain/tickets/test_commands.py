@@ -57,7 +57,7 @@ class MemoryStore:
         )
         named = [one for need in command.needs if isinstance(need, Lock) for one in need.ids]
         limit = sum(need.limit for need in command.needs if isinstance(need, PickReady))
-        desk = BatchUnitOfWork(
+        unit_of_work = BatchUnitOfWork(
             now=self.now,
             encode=MAPPER.encode_checked,
             locked=[self.states[one] for one in named if one in self.states],
@@ -65,11 +65,11 @@ class MemoryStore:
             ready={(TICKET.name, LINE): waiting[:limit]},
             numbers={},
         )
-        answer = command.decide(desk)
-        for entry in chain.from_iterable(desk.changes.values()):
+        answer = command.decide(unit_of_work)
+        for entry in chain.from_iterable(unit_of_work.changes.values()):
             assert entry.state is not None
             self.states[entry.state.id] = entry.state
-        self.events += [(one.originator_id, one.event) for one in desk.accept()]
+        self.events += [(one.originator_id, one.event) for one in unit_of_work.accept()]
         return answer
 
 
@@ -167,15 +167,15 @@ def test_a_number_that_needs_more_digits_has_them() -> None:
 def test_numbers_restart_with_the_restaurant_s_day_and_positions_do_not() -> None:
     room = MemoryStore()
     room.do(OpenRestaurant(slug=SLUG, profile=replace(PROFILE, reset=Reset.DAILY)))
-    told: list[tuple[int, int, str]] = []
+    found: list[tuple[int, int, str]] = []
     # In Berlin the 29th begins at 23:00 UTC, and clocks change that night.
     for hours in (0, 10.9, 11.1, 13, 34.9):
         room.now = NOON + timedelta(hours=hours)
-        join = JoinLine(slug=SLUG, ticket_id=UUID(int=len(told) + 1), guest=guest(), party_size=1)
+        join = JoinLine(slug=SLUG, ticket_id=UUID(int=len(found) + 1), guest=guest(), party_size=1)
         token = room.do(join).ticket.token
-        told.append((token.place, token.sequence, token.service_day.isoformat()[-2:]))
+        found.append((token.place, token.sequence, token.service_day.isoformat()[-2:]))
 
-    assert told == [(1, 1, "28"), (2, 2, "28"), (3, 1, "29"), (4, 2, "29"), (5, 1, "30")]
+    assert found == [(1, 1, "28"), (2, 2, "28"), (3, 1, "29"), (4, 2, "29"), (5, 1, "30")]
 
 
 def test_a_day_is_never_repeated() -> None:

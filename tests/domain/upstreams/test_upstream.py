@@ -34,12 +34,12 @@ def test_a_known_revision_changes_nothing() -> None:
     work = IntakeDesk()
     history = [found(1, "1"), found(1, "2"), found(1, "3", deleted=True), found(1, "4")]
     work.take_in(*history)
-    told = work.topics()
+    result = work.topics()
     work.take_in(*history)
     work.take_in(*reversed(history))
 
-    assert told == ["upstream.seen", "upstream.changed", "upstream.deleted", "upstream.seen"]
-    assert work.topics() == told
+    assert result == ["upstream.seen", "upstream.changed", "upstream.deleted", "upstream.seen"]
+    assert work.topics() == result
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_every_change_creates_one_job() -> None:
     work.take_in(found(1, "1"), found(2, "2"), job=JOB, is_last=True)
     work.vanish(1)
 
-    told = [(news.record_id, news.change, news.revision) for news in work.jobs()]
-    assert told == [
+    results = [(news.record_id, news.change, news.revision) for news in work.jobs()]
+    assert results == [
         ("1", "seen", "1"),
         ("2", "seen", "1"),
         ("2", "changed", "2"),
@@ -262,9 +262,9 @@ def test_a_record_ends_as_its_newest_revision_however_pages_come(
     for page in pages:
         work.take_in(*page, job=JOB)
 
-    told = [one for page in pages for one in page]
-    for number in {int(one.record_id) for one in told}:
-        mine = [one for one in told if one.record_id == str(number)]
+    results = [one for page in pages for one in page]
+    for number in {int(one.record_id) for one in results}:
+        mine = [one for one in results if one.record_id == str(number)]
         newest = max(int(one.revision) for one in mine)
         assert work.known(number).revision == str(newest)
         assert work.known(number).deleted == any(

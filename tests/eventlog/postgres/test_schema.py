@@ -1,9 +1,8 @@
 """The schema forbids rewriting history, and concurrent migrations are safe."""
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 
 import psycopg
@@ -17,11 +16,13 @@ from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.connections import owner_conninfo, reader_conninfo, writer_conninfo
 from daybook.eventlog.postgres.migrate import Migration, migrate, migrations_in
 from daybook.projections.registry import MIGRATIONS
-from tests.support.committer import open_kitchen, rows
+from tests.support.committer import open_submitter, rows
 from tests.support.databases.tcp_proxy import Cut, proxy_to
+from tests.support.running.processes import Process
 
 MIGRATE = """
 import sys
+from contextlib import ExitStack
 import daybook.eventlog.migrations, daybook.projections.migrations
 from daybook.eventlog.postgres.migrate import migrate
 print(len(migrate(sys.argv[1], [daybook.eventlog.migrations, daybook.projections.migrations])))
@@ -40,8 +41,8 @@ REWRITES = [
 async def test_nobody_rewrites_the_log(
     database: str, rewrite: str, connecting: Callable[[str], str]
 ) -> None:
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     with (
         psycopg.connect(connecting(database)) as connection,
         pytest.raises(errors.InsufficientPrivilege),
@@ -65,8 +66,8 @@ def test_the_services_role_has_no_right_to_rewrite_even_without_the_trigger(
 
 @pytest.mark.anyio
 async def test_the_log_view_shows_events_as_json(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        order = await kitchen.order()
+    async with open_submitter(database) as submitter:
+        order = await submitter.order()
     query = "SELECT aggregate_id, version, topic, data ->> 'number' FROM log"
     assert rows(database, query) == [(order.id, 1, "order.created", "1")]
 
@@ -74,15 +75,12 @@ async def test_the_log_view_shows_events_as_json(database: str) -> None:
 def test_eight_processes_that_start_at_once_set_an_empty_database_up_once(
     empty_database: str,
 ) -> None:
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", MIGRATE, empty_database], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(8)
-    ]
-    applied = sorted(int(process.communicate()[0]) for process in processes)
+    with ExitStack() as stack:
+        program = [sys.executable, "-c", MIGRATE, empty_database]
+        processes = [stack.enter_context(Process(program)) for _ in range(8)]
+        assert [process.wait() for process in processes] == [0] * 8
+    applied = sorted(int(process.output) for process in processes)
 
-    assert [process.returncode for process in processes] == [0] * 8
     assert applied == [0] * 7 + [len(list(migrations_in(MIGRATIONS)))]
 
 
@@ -173,8 +171,8 @@ async def test_a_user_without_privileges_runs_a_schema_set_up_by_an_administrato
         rows(own_database, f"GRANT daybook_service TO {user}")
         plain = make_conninfo(own_database, user=user)
         assert migrate(plain, MIGRATIONS) == []
-        async with open_kitchen(plain) as kitchen:
-            await kitchen.order()
+        async with open_submitter(plain) as submitter:
+            await submitter.order()
 
 
 @pytest.mark.anyio
@@ -187,8 +185,8 @@ async def test_the_owner_of_a_database_needs_no_superuser_even_when_a_commit_is_
             if administrator.info.server_version >= 160000:
                 administrator.execute(f"REVOKE SET OPTION FOR daybook_service FROM {user}".encode())
         migrate(own, MIGRATIONS)
-        async with proxy_to(own) as proxy, open_kitchen(proxy.conninfo) as kitchen:
-            await kitchen.order()
+        async with proxy_to(own) as proxy, open_submitter(proxy.conninfo) as submitter:
+            await submitter.order()
             proxy.cut = Cut.WITHOUT_COMMIT
-            await kitchen.order()
+            await submitter.order()
         assert rows(own, "SELECT count(*) FROM log") == [(2,)]

@@ -23,7 +23,7 @@ from daybook.eventlog.reading.follower import (
     Follower,
     FollowerCursor,
 )
-from tests.support.committer import MAPPER, eventually, open_kitchen, rows
+from tests.support.committer import MAPPER, eventually, open_submitter, rows
 from tests.support.databases.tcp_proxy import proxy_to
 
 pytestmark = pytest.mark.anyio
@@ -83,8 +83,8 @@ async def following(conninfo: str, *followers: Follower) -> AsyncIterator[Notifi
 
 
 async def write_orders(conninfo: str, count: int) -> None:
-    async with open_kitchen(conninfo, lanes=2) as kitchen:
-        await asyncio.gather(*(kitchen.order() for _ in range(count)))
+    async with open_submitter(conninfo, lanes=2) as submitter:
+        await asyncio.gather(*(submitter.order() for _ in range(count)))
 
 
 def all_seen(conninfo: str, count: int) -> bool:
@@ -140,13 +140,13 @@ async def test_a_follower_applies_only_its_topics_and_moves_past_the_others(
     class SeenClaims(Seen):
         kinds: tuple[type[Event], ...] | None = (Order.Claimed,)
 
-    async with open_kitchen(seen_database) as kitchen:
-        bot = await kitchen.bot()
+    async with open_submitter(seen_database) as submitter:
+        bot = await submitter.bot()
         for _ in range(3):
-            await kitchen.order()
-        order = await kitchen.claim(bot)
+            await submitter.order()
+        order = await submitter.claim(bot)
         assert order is not None
-        await kitchen.complete(order)
+        await submitter.complete(order)
     follower = Follower(seen_database, SeenClaims(), MAPPER)
 
     assert await follower.catch_up() == 1
@@ -194,8 +194,8 @@ async def test_a_follower_without_notifications_reaches_the_end_of_the_log_by_po
     follower = Follower(seen_database, SeenOrders(), MAPPER)
     async with following(seen_database, follower):
         await write_orders(seen_database, 3)
-        async with open_kitchen(seen_database) as kitchen:
-            await kitchen.bot()
+        async with open_submitter(seen_database) as submitter:
+            await submitter.bot()
         await eventually(lambda: rows(seen_database, "SELECT position FROM followers") == [(4,)], 3)
     await assert_proven(follower)
     await follower.close()

@@ -25,7 +25,7 @@ from daybook.eventlog.reading.subscription import Subscription, SubscriptionEnde
 from daybook.eventlog.reading.tail import Tail, TooManySubscriptionsError
 from daybook.eventlog.writing.committer import Committer
 from daybook.projections.registry import LIVE_TABLES
-from tests.support.committer import MAPPER, Kitchen, open_kitchen, rows
+from tests.support.committer import MAPPER, Submitter, open_submitter, rows
 from tests.support.databases.tcp_proxy import proxy_to
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ async def render(_: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]) 
 
 
 @asynccontextmanager
-async def open_tail(conninfo: str) -> AsyncIterator[tuple[Tail, Kitchen]]:
+async def open_tail(conninfo: str) -> AsyncIterator[tuple[Tail, Submitter]]:
     """A tail with a named connection, and a committer that wakes it."""
     named = make_conninfo(conninfo, application_name="tail")
     async with (
@@ -56,7 +56,7 @@ async def open_tail(conninfo: str) -> AsyncIterator[tuple[Tail, Kitchen]]:
             conninfo, tables=LIVE_TABLES, mapper=MAPPER, writers=2, on_commit=notifier.notify
         ) as committer,
     ):
-        yield tail, Kitchen(committer)
+        yield tail, Submitter(committer)
 
 
 async def take(subscription: Subscription, upto: int) -> list[int]:
@@ -70,9 +70,9 @@ async def take(subscription: Subscription, upto: int) -> list[int]:
     return taken
 
 
-async def write(kitchen: Kitchen, count: int) -> None:
+async def write(submitter: Submitter, count: int) -> None:
     for _ in range(count // 10):
-        await asyncio.gather(*(kitchen.order() for _ in range(10)))
+        await asyncio.gather(*(submitter.order() for _ in range(10)))
 
 
 INSERT_LATE = """
@@ -99,22 +99,22 @@ def log_end(conninfo: str) -> int:
 
 
 async def test_a_new_subscriber_gets_new_events_in_order(database: str) -> None:
-    async with open_tail(database) as (tail, kitchen):
-        await write(kitchen, 20)
+    async with open_tail(database) as (tail, submitter):
+        await write(submitter, 20)
         async with tail.subscription() as subscription:
             assert await subscription.next(0.1) == []
-            await write(kitchen, 30)
+            await write(submitter, 30)
             assert await take(subscription, 50) == [*range(21, 51)]
 
 
 async def test_a_subscriber_that_returns_gets_missed_events_and_then_new_ones(
     database: str,
 ) -> None:
-    async with open_tail(database) as (tail, kitchen):
-        await write(kitchen, 1200)
+    async with open_tail(database) as (tail, submitter):
+        await write(submitter, 1200)
         async with tail.subscription(LogPosition(5)) as subscription:
             assert await take(subscription, 1200) == [*range(6, 1201)]
-            await write(kitchen, 10)
+            await write(submitter, 10)
             assert await take(subscription, 1210) == [*range(1201, 1211)]
 
 
@@ -130,8 +130,8 @@ async def test_subscribers_that_come_and_go_under_load_miss_and_repeat_no_event(
                     taken += [event.position for event in await subscription.next(0.2)]
         return taken
 
-    async with open_tail(database) as (tail, kitchen):
-        writing = asyncio.create_task(write(kitchen, 4000))
+    async with open_tail(database) as (tail, submitter):
+        writing = asyncio.create_task(write(submitter, 4000))
         streams = await asyncio.gather(*(restless(tail, name) for name in range(6)))
         await writing
 
@@ -144,11 +144,11 @@ async def test_a_subscriber_ahead_of_this_process_gets_no_event_twice(
     database: str,
 ) -> None:
     async with (
-        open_tail(database) as (tail, kitchen),
+        open_tail(database) as (tail, submitter),
         tail.subscription() as first,
         await late_writer(database) as late,
     ):
-        await write(kitchen, 20)
+        await write(submitter, 20)
         # This process waits for the writer, and the one that served the client before did not.
         async with tail.subscription(tail.log_position(15)) as ahead:
             assert ahead.requested is None
@@ -162,12 +162,12 @@ async def test_a_subscriber_that_falls_behind_is_ended_and_can_resume(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daybook.eventlog.reading.subscription, "WAITING_MAX", 50)
-    async with open_tail(database) as (tail, kitchen):
+    async with open_tail(database) as (tail, submitter):
         async with tail.subscription() as slow, tail.subscription() as quick:
             await slow.next(0.01)
             reading = asyncio.create_task(take(quick, 100))
             for _ in range(10):
-                await write(kitchen, 10)
+                await write(submitter, 10)
                 await asyncio.sleep(0.05)
             assert await reading == [*range(1, 101)]
             with pytest.raises(SubscriptionEndedError, match="fell behind"):
@@ -178,15 +178,15 @@ async def test_a_subscriber_that_falls_behind_is_ended_and_can_resume(
 
 async def test_without_subscribers_the_log_is_not_read(database: str) -> None:
     name = {"name": rows(database, "SELECT current_database()")[0][0]}
-    async with open_tail(database) as (tail, kitchen):
-        await write(kitchen, 20)
+    async with open_tail(database) as (tail, submitter):
+        await write(submitter, 20)
         assert rows(database, TAIL_QUERIES, name) == []
         async with tail.subscription() as subscription:
-            await kitchen.order()
+            await submitter.order()
             await take(subscription, 21)
         await asyncio.sleep(0.05)
         before = rows(database, TAIL_QUERIES, name)
-        await write(kitchen, 20)
+        await write(submitter, 20)
         await asyncio.sleep(1.2)
 
         assert len(before) == 1
@@ -194,35 +194,35 @@ async def test_without_subscribers_the_log_is_not_read(database: str) -> None:
 
 
 async def test_after_a_pause_a_new_subscriber_starts_at_the_current_horizon(database: str) -> None:
-    async with open_tail(database) as (tail, kitchen):
+    async with open_tail(database) as (tail, submitter):
         async with tail.subscription():
-            await kitchen.order()
-        await write(kitchen, 50)
+            await submitter.order()
+        await write(submitter, 50)
         async with tail.subscription() as subscription:
-            await kitchen.order()
+            await submitter.order()
             assert await take(subscription, 52) == [52]
 
 
 async def test_a_late_commit_is_waited_for_and_not_skipped(database: str) -> None:
     """It drew its position early and commits after others."""
-    async with open_tail(database) as (tail, kitchen), tail.subscription() as subscription:
+    async with open_tail(database) as (tail, submitter), tail.subscription() as subscription:
         async with await late_writer(database) as late:
-            await write(kitchen, 10)
+            await write(submitter, 10)
             assert await subscription.next(0.2) == []
             await late.commit()
         assert await take(subscription, 11) == [*range(1, 12)]
 
 
 async def test_a_subscriber_waits_for_a_horizon_that_is_not_settled_yet(database: str) -> None:
-    async with open_tail(database) as (tail, kitchen), AsyncExitStack() as stack:
-        await write(kitchen, 20)
+    async with open_tail(database) as (tail, submitter), AsyncExitStack() as stack:
+        await write(submitter, 20)
         async with await late_writer(database) as late:
             arriving = asyncio.create_task(stack.enter_async_context(tail.subscription()))
             await asyncio.sleep(0.1)
             assert not arriving.done()
             await late.commit()
         subscription = await arriving
-        await kitchen.order()
+        await submitter.order()
 
         assert await take(subscription, 22) == [22]
 
@@ -232,12 +232,12 @@ async def test_a_tail_reconnects_when_its_connections_are_cut(database: str) -> 
         proxy_to(database) as proxy,
         open_tail(proxy.conninfo) as (tail, _),
         tail.subscription() as subscription,
-        open_kitchen(database) as kitchen,
+        open_submitter(database) as submitter,
     ):
-        await write(kitchen, 10)
+        await write(submitter, 10)
         assert await take(subscription, 10) == [*range(1, 11)]
         proxy.drop_all()
-        await write(kitchen, 10)
+        await write(submitter, 10)
         assert await take(subscription, 20) == [*range(11, 21)]
 
 
@@ -292,7 +292,7 @@ async def test_closing_the_tail_ends_its_subscriptions_at_once(database: str) ->
 async def test_a_subscriber_resumes_from_the_last_common_position_of_both_logs(
     database: str, place: LogPosition, start: int
 ) -> None:
-    async with open_tail(database) as (tail, kitchen), tail.subscription():
+    async with open_tail(database) as (tail, submitter), tail.subscription():
         current = tail.epoch
         rows(database, "DELETE FROM log_epochs")
         rows(
@@ -300,7 +300,7 @@ async def test_a_subscriber_resumes_from_the_last_common_position_of_both_logs(
             "INSERT INTO log_epochs (number, epoch, position)"
             f" VALUES (1, 'a.1', 0), (2, 'a.2', 5), (3, '{current}', 6)",
         )
-        await write(kitchen, 10)
+        await write(submitter, 10)
         requested = LogPosition(
             place.position, current if place.epoch == "current" else place.epoch
         )
@@ -313,10 +313,10 @@ async def test_a_subscriber_resumes_from_the_last_common_position_of_both_logs(
 async def test_streams_end_when_the_database_has_failed_over(database: str) -> None:
     async with (
         proxy_to(database) as proxy,
-        open_tail(proxy.conninfo) as (tail, kitchen),
+        open_tail(proxy.conninfo) as (tail, submitter),
         tail.subscription() as subscription,
     ):
-        await write(kitchen, 10)
+        await write(submitter, 10)
         assert await take(subscription, 10) == [*range(1, 11)]
         # The epoch that this process knows belongs to another server than the next one.
         tail._epoch = "a.1"
@@ -329,10 +329,10 @@ async def test_streams_end_when_the_log_has_become_shorter(database: str) -> Non
     """As after a restored disk snapshot, which starts no new timeline."""
     async with (
         proxy_to(database) as proxy,
-        open_tail(proxy.conninfo) as (tail, kitchen),
+        open_tail(proxy.conninfo) as (tail, submitter),
         tail.subscription() as subscription,
     ):
-        await write(kitchen, 10)
+        await write(submitter, 10)
         assert await take(subscription, 10) == [*range(1, 11)]
         tail._position = 30
         proxy.drop_all()
@@ -342,8 +342,8 @@ async def test_streams_end_when_the_log_has_become_shorter(database: str) -> Non
 
 async def test_a_subscriber_far_behind_reads_nothing_of_another_epoch(database: str) -> None:
     """Its connection may lead to the new primary, and the tail's to the old one."""
-    async with open_tail(database) as (tail, kitchen):
-        await write(kitchen, 10)
+    async with open_tail(database) as (tail, submitter):
+        await write(submitter, 10)
         async with tail.subscription(LogPosition(0)) as subscription:
             tail._epoch = "a.1"
             with pytest.raises(SubscriptionEndedError, match="failed over"):

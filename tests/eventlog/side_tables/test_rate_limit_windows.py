@@ -31,7 +31,7 @@ from daybook.eventlog.side_tables.rate_limit_windows import (
     try_acquire,
 )
 from tests.support.committer import rows
-from tests.support.running.processes import ROOT, environment
+from tests.support.running.processes import Process
 
 pytestmark = pytest.mark.anyio
 
@@ -241,28 +241,18 @@ def test_of_100_concurrent_attempts_in_two_processes_the_limit_admits_its_count(
 ) -> None:
     """S2-30, D-39: check-then-write would admit many more."""
     for limit in (3, 40):
-        arguments = [sys.executable, "-c", ASK, own_database, str(limit)]
-        processes = [
-            subprocess.Popen(
-                arguments,
-                cwd=ROOT,
-                env=environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for _ in range(2)
-        ]
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-        results = [int(process.communicate(timeout=60)[0]) for process in processes]
+        program = [sys.executable, "-c", ASK, own_database, str(limit)]
+        with (
+            Process(program, stdin=subprocess.PIPE) as one,
+            Process(program, stdin=subprocess.PIPE) as other,
+        ):
+            assert one.says("ready"), one.output
+            assert other.says("ready"), other.output
+            for process in (one, other):
+                process.write("\n")
+            assert (one.wait(), other.wait()) == (0, 0)
 
-        assert sum(results) == limit
+        assert sum(int(process.lines[-1]) for process in (one, other)) == limit
         found = rows(own_database, TIMES)
         assert found == [("per-address", "door", limit), ("per-phone", "ada", limit)]
         rows(own_database, "DELETE FROM admissions")

@@ -18,18 +18,25 @@ from daybook.domain.orders.commands import ClaimOrder, CreateOrder
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.errors import ConflictError, UnavailableError
 from daybook.eventlog.postgres.connections import owner_conninfo
-from tests.support.committer import Kitchen, fold_of_the_log, live_rows, open_kitchen, origin, rows
+from tests.support.committer import (
+    Submitter,
+    fold_of_the_log,
+    live_rows,
+    open_submitter,
+    origin,
+    rows,
+)
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_an_order_goes_from_pending_through_one_claim_to_complete(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        created = await kitchen.order()
-        bot = await kitchen.bot()
-        claimed = await kitchen.claim(bot)
+    async with open_submitter(database) as submitter:
+        created = await submitter.order()
+        bot = await submitter.bot()
+        claimed = await submitter.claim(bot)
         assert claimed is not None
-        completed = await kitchen.complete(claimed)
+        completed = await submitter.complete(claimed)
 
     statuses = [created.status, claimed.status, completed.status]
     assert statuses == [OrderStatus.PENDING, OrderStatus.PROCESSING, OrderStatus.COMPLETE]
@@ -48,14 +55,14 @@ async def test_on_commit_gets_the_changed_kinds_of_aggregates(
     database: str,
 ) -> None:
     commits: list[tuple[int, frozenset[str]]] = []
-    async with open_kitchen(
+    async with open_submitter(
         database, on_commit=lambda position, kinds: commits.append((position, kinds))
-    ) as kitchen:
-        await kitchen.order()
-        bot = await kitchen.bot()
-        assert await kitchen.claim(bot)
+    ) as submitter:
+        await submitter.order()
+        bot = await submitter.bot()
+        assert await submitter.claim(bot)
         with pytest.raises(BotBusyError):
-            await kitchen.claim(bot)
+            await submitter.claim(bot)
 
     assert [position for position, _ in commits] == [1, 2, 4]
     assert [{*kinds} for _, kinds in commits] == [{"order"}, {"bot"}, {"order", "bot"}]
@@ -65,8 +72,8 @@ async def test_a_receipt_names_the_command_and_the_position_of_its_last_event(
     database: str,
 ) -> None:
     command_origin = origin()
-    async with open_kitchen(database) as kitchen:
-        receipt = await kitchen.committer.submit(
+    async with open_submitter(database) as submitter:
+        receipt = await submitter.committer.submit(
             CreateOrder(order_id=uuid7(), kind=OrderKind.VIP), command_origin
         )
 
@@ -79,10 +86,10 @@ async def test_a_receipt_names_the_command_and_the_position_of_its_last_event(
 
 async def test_vip_orders_are_taken_first_and_within_a_kind_by_number(database: str) -> None:
     # S0-10, S0-O1
-    async with open_kitchen(database) as kitchen:
+    async with open_submitter(database) as submitter:
         for kind in (OrderKind.NORMAL, OrderKind.VIP, OrderKind.NORMAL, OrderKind.VIP):
-            await kitchen.order(kind)
-        claimed = [await kitchen.claim(await kitchen.bot()) for _ in range(5)]
+            await submitter.order(kind)
+        claimed = [await submitter.claim(await submitter.bot()) for _ in range(5)]
 
     numbers = [order and order.number for order in claimed]
     assert numbers == [2, 4, 1, 3, None]
@@ -91,16 +98,16 @@ async def test_vip_orders_are_taken_first_and_within_a_kind_by_number(database: 
 async def test_a_refusal_is_one_commands_answer_and_leaves_the_rest_of_its_batch_alone(
     database: str,
 ) -> None:
-    async with open_kitchen(database) as kitchen:
-        bot = await kitchen.bot()
-        await kitchen.order()
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        bot = await submitter.bot()
+        await submitter.order()
+        await submitter.order()
         unknown = replace(bot, id=uuid7())
         answers = await asyncio.gather(
-            kitchen.claim(bot),
-            kitchen.claim(bot),
-            kitchen.claim(unknown),
-            kitchen.order(),
+            submitter.claim(bot),
+            submitter.claim(bot),
+            submitter.claim(unknown),
+            submitter.order(),
             return_exceptions=True,
         )
 
@@ -112,25 +119,25 @@ async def test_a_refusal_is_one_commands_answer_and_leaves_the_rest_of_its_batch
 
 
 async def test_a_claim_that_was_lost_completes_nothing(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
-        order = await kitchen.claim(await kitchen.bot())
+    async with open_submitter(database) as submitter:
+        await submitter.order()
+        order = await submitter.claim(await submitter.bot())
         assert order is not None
         with pytest.raises(ClaimLostError):
-            await kitchen.complete(order, claim_id=uuid7())
-        await kitchen.complete(order)
+            await submitter.complete(order, claim_id=uuid7())
+        await submitter.complete(order)
         with pytest.raises(ClaimLostError):
-            await kitchen.complete(order)
+            await submitter.complete(order)
 
     assert rows(database, "SELECT count(*) FROM log WHERE topic = 'order.completed'") == [(1,)]
 
 
 async def test_an_id_of_another_kind_of_aggregate_is_unknown(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        order = await kitchen.order()
-        impostor = replace(await kitchen.bot(), id=order.id)
+    async with open_submitter(database) as submitter:
+        order = await submitter.order()
+        impostor = replace(await submitter.bot(), id=order.id)
         with pytest.raises(NotFoundError):
-            await kitchen.claim(impostor)
+            await submitter.claim(impostor)
 
 
 class _RecordThenRefuse:
@@ -152,11 +159,13 @@ class _RecordThenRefuse:
 async def test_a_command_that_fails_half_way_leaves_nothing_behind(
     database: str, reason: Exception
 ) -> None:
-    async with open_kitchen(database) as kitchen:
-        order = await kitchen.order()
-        bot = await kitchen.bot()
+    async with open_submitter(database) as submitter:
+        order = await submitter.order()
+        bot = await submitter.bot()
         failed, claimed = await asyncio.gather(
-            kitchen.submit(_RecordThenRefuse(reason)), kitchen.claim(bot), return_exceptions=True
+            submitter.submit(_RecordThenRefuse(reason)),
+            submitter.claim(bot),
+            return_exceptions=True,
         )
 
     assert failed is reason
@@ -166,12 +175,12 @@ async def test_a_command_that_fails_half_way_leaves_nothing_behind(
 
 
 async def test_an_id_that_is_taken_is_a_conflict_for_its_own_command_only(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        taken = await kitchen.order()
+    async with open_submitter(database) as submitter:
+        taken = await submitter.order()
         answers = await asyncio.gather(
-            *(kitchen.order() for _ in range(5)),
-            kitchen.order(order_id=taken.id),
-            *(kitchen.order() for _ in range(5)),
+            *(submitter.order() for _ in range(5)),
+            submitter.order(order_id=taken.id),
+            *(submitter.order() for _ in range(5)),
             return_exceptions=True,
         )
 
@@ -182,15 +191,15 @@ async def test_an_id_that_is_taken_is_a_conflict_for_its_own_command_only(databa
 
 
 async def test_sixty_four_bots_of_four_lanes_take_each_order_once(database: str) -> None:
-    async with open_kitchen(database, lanes=4) as kitchen:
-        bots = await asyncio.gather(*(kitchen.bot() for _ in range(64)))
-        await asyncio.gather(*(kitchen.order() for _ in range(640)))
+    async with open_submitter(database, lanes=4) as submitter:
+        bots = await asyncio.gather(*(submitter.bot() for _ in range(64)))
+        await asyncio.gather(*(submitter.order() for _ in range(640)))
 
         async def work(bot: Bot) -> list[UUID]:
             taken = []
-            while order := await kitchen.claim(bot):
+            while order := await submitter.claim(bot):
                 taken.append(order.id)
-                await kitchen.complete(order)
+                await submitter.complete(order)
             return taken
 
         taken = [order for orders in await asyncio.gather(*map(work, bots)) for order in orders]
@@ -206,32 +215,34 @@ async def test_after_random_commands_the_live_tables_are_the_fold_of_the_log(
     chance = random.Random(7)
     claimed: list[Order] = []
 
-    async def step(kitchen: Kitchen, bots: list[Bot]) -> None:
+    async def step(submitter: Submitter, bots: list[Bot]) -> None:
         action = chance.choice(["order", "order", "claim", "complete"])
         if action == "order":
-            await kitchen.order(chance.choice(list(OrderKind)))
-        elif action == "claim" and (order := await kitchen.claim(chance.choice(bots))):
+            await submitter.order(chance.choice(list(OrderKind)))
+        elif action == "claim" and (order := await submitter.claim(chance.choice(bots))):
             claimed.append(order)
         elif action == "complete" and claimed:
-            await kitchen.complete(claimed.pop(chance.randrange(len(claimed))))
+            await submitter.complete(claimed.pop(chance.randrange(len(claimed))))
 
-    async with open_kitchen(database, lanes=2) as kitchen:
-        bots = [await kitchen.bot() for _ in range(5)]
+    async with open_submitter(database, lanes=2) as submitter:
+        bots = [await submitter.bot() for _ in range(5)]
         for _ in range(20):
-            await asyncio.gather(*(step(kitchen, bots) for _ in range(20)), return_exceptions=True)
+            await asyncio.gather(
+                *(step(submitter, bots) for _ in range(20)), return_exceptions=True
+            )
             assert live_rows(database) == fold_of_the_log(database)
 
 
 async def test_stopping_commits_accepted_commands_and_refuses_later_ones(
     database: str,
 ) -> None:
-    async with open_kitchen(database) as kitchen:
-        accepted = [asyncio.create_task(kitchen.order()) for _ in range(50)]
+    async with open_submitter(database) as submitter:
+        accepted = [asyncio.create_task(submitter.order()) for _ in range(50)]
         await asyncio.sleep(0)
     assert len({order.id for order in await asyncio.gather(*accepted)}) == 50
 
     with pytest.raises(UnavailableError):
-        await kitchen.order()
+        await submitter.order()
     assert rows(database, "SELECT count(*) FROM log") == [(50,)]
 
 
@@ -261,21 +272,21 @@ def _pretend(_state: Any, event: Event) -> Order:
 async def test_a_defect_while_writing_is_reported_and_the_next_batch_is_committed(
     database: str,
 ) -> None:
-    async with open_kitchen(database) as kitchen:
+    async with open_submitter(database) as submitter:
         with pytest.raises(KeyError):
-            await kitchen.submit(_RecordUnregistered())
-        await kitchen.order()
+            await submitter.submit(_RecordUnregistered())
+        await submitter.order()
     assert rows(database, "SELECT count(*) FROM log") == [(1,)]
 
 
 async def test_commands_that_belong_together_are_decided_all_or_nothing(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        bot = await kitchen.bot()
+    async with open_submitter(database) as submitter:
+        bot = await submitter.bot()
         orders = [CreateOrder(order_id=uuid7(), kind=OrderKind.NORMAL) for _ in range(3)]
-        created = (await kitchen.submit(AllOrNothing(orders))).result
+        created = (await submitter.submit(AllOrNothing(orders))).result
         claims = [ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10) for _ in range(2)]
         with pytest.raises(BotBusyError):
-            await kitchen.submit(AllOrNothing(claims))
+            await submitter.submit(AllOrNothing(claims))
 
     assert [order.number for order in created] == [1, 2, 3]
     assert rows(database, "SELECT count(*) FROM log WHERE topic LIKE '%%claimed'") == [(0,)]
@@ -302,6 +313,6 @@ async def test_acknowledged_commits_are_flushed_whatever_the_servers_default(
     with psycopg.connect(owner_conninfo(own_database), autocommit=True) as owner:
         owner.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off'.encode())
         owner.execute(NOTE_SETTING)
-    async with open_kitchen(own_database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(own_database) as submitter:
+        await submitter.order()
     assert rows(own_database, "SELECT setting FROM noted") == [("on",)]

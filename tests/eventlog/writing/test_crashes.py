@@ -24,8 +24,10 @@ from daybook.eventlog.postgres.embedded import EmbeddedPostgres
 from daybook.eventlog.postgres.migrate import migrate
 from daybook.projections.registry import MIGRATIONS
 from tests.conftest import reachable_directory
-from tests.support.committer import eventually, fold_of_the_log, live_rows, open_kitchen, rows
+from tests.support.committer import eventually, fold_of_the_log, live_rows, open_submitter, rows
+from tests.support.databases.embedded_postgres import postmaster_pid
 from tests.support.databases.tcp_proxy import proxy_to
+from tests.support.running.processes import Process
 
 pytestmark = pytest.mark.anyio
 
@@ -57,10 +59,6 @@ def own_server() -> Iterator[tuple[str, Path]]:
         shutil.rmtree(directory)
 
 
-def postmaster_pid(directory: Path) -> int:
-    return int((directory / "pgdata" / "postmaster.pid").read_text().split()[0])
-
-
 @pytest.mark.slow
 async def test_postgres_killed_under_load_loses_nothing_acknowledged_and_the_committer_recovers(
     own_server: tuple[str, Path],
@@ -70,13 +68,13 @@ async def test_postgres_killed_under_load_loses_nothing_acknowledged_and_the_com
     refused: list[UUID] = []
     stop = asyncio.Event()
 
-    async with open_kitchen(conninfo, lanes=2, deadline_seconds=15) as kitchen:
+    async with open_submitter(conninfo, lanes=2, deadline_seconds=15) as submitter:
 
         async def create() -> None:
             while not stop.is_set():
                 order_id = uuid7()
                 try:
-                    await kitchen.order(order_id=order_id)
+                    await submitter.order(order_id=order_id)
                     acknowledged.append(order_id)
                 except UnavailableError:
                     refused.append(order_id)
@@ -106,32 +104,25 @@ async def test_postgres_killed_under_load_loses_nothing_acknowledged_and_the_com
 @contextmanager
 def paused_writer(conninfo: str, bot: Bot) -> Iterator[None]:
     """Another process, stopped by SIGSTOP inside its transaction."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", PAUSED_WRITER, writer_conninfo(conninfo), str(bot.id)],
-        stdout=subprocess.PIPE,
-        stdin=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"holding\n"
-    process.send_signal(signal.SIGSTOP)
-    try:
+    program = [sys.executable, "-c", PAUSED_WRITER, writer_conninfo(conninfo), str(bot.id)]
+    with Process(program, stdin=subprocess.PIPE) as process:
+        assert process.says("holding"), process.output
+        process.signal(signal.SIGSTOP)
         yield
-    finally:
         process.kill()
-        process.communicate()
 
 
 @pytest.mark.slow
 async def test_a_paused_writer_stalls_the_others_for_two_and_a_half_seconds_at_most(
     database: str,
 ) -> None:
-    async with open_kitchen(database) as kitchen:
-        bot, other = await kitchen.bot(), await kitchen.bot()
+    async with open_submitter(database) as submitter:
+        bot, other = await submitter.bot(), await submitter.bot()
         for _ in range(2):
-            await kitchen.order()
+            await submitter.order()
         with paused_writer(database, bot):
             began = time.monotonic()
-            first, second = await asyncio.gather(kitchen.claim(bot), kitchen.claim(other))
+            first, second = await asyncio.gather(submitter.claim(bot), submitter.claim(other))
             waited = time.monotonic() - began
 
     assert first is not None
@@ -143,15 +134,15 @@ async def test_a_database_that_cannot_write_is_reported_and_writing_resumes_by_i
     own_database: str,
 ) -> None:
     name = psycopg.conninfo.conninfo_to_dict(own_database)["dbname"]
-    async with open_kitchen(own_database) as kitchen:
+    async with open_submitter(own_database) as submitter:
         with psycopg.connect(owner_conninfo(own_database), autocommit=True) as owner:
             owner.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
         with pytest.raises(UnavailableError, match="read-only"):
-            await kitchen.order()
+            await submitter.order()
         with psycopg.connect(owner_conninfo(own_database), autocommit=True) as owner:
             owner.execute("SET default_transaction_read_only = off")
             owner.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
-        await kitchen.order()
+        await submitter.order()
 
 
 FIND_COMMITTING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -177,11 +168,11 @@ async def test_the_outcome_is_not_read_while_the_lost_session_may_still_commit(
     conninfo, _ = own_server
     async with (
         proxy_to(conninfo) as proxy,
-        open_kitchen(proxy.conninfo, deadline_seconds=20) as kitchen,
+        open_submitter(proxy.conninfo, deadline_seconds=20) as submitter,
     ):
-        await kitchen.bot()
+        await submitter.bot()
         set_up(conninfo, AWAIT_STANDBY)
-        ordering = asyncio.create_task(kitchen.order())
+        ordering = asyncio.create_task(submitter.order())
         # The session is in COMMIT, which no signal ends: the transaction is not visible yet.
         await eventually(lambda: rows(conninfo, FIND_COMMITTING))
         ((backend,),) = rows(conninfo, FIND_COMMITTING)
@@ -211,11 +202,11 @@ async def test_an_outcome_found_in_the_log_is_not_returned_before_the_standby_ha
     conninfo, _ = own_server
     async with (
         proxy_to(conninfo) as proxy,
-        open_kitchen(proxy.conninfo, deadline_seconds=20) as kitchen,
+        open_submitter(proxy.conninfo, deadline_seconds=20) as submitter,
     ):
-        await kitchen.bot()
+        await submitter.bot()
         set_up(conninfo, AWAIT_STANDBY)
-        ordering = asyncio.create_task(kitchen.order())
+        ordering = asyncio.create_task(submitter.order())
         await eventually(lambda: rows(conninfo, FIND_COMMITTING))
         proxy.drop_all()
         await eventually(lambda: len(rows(conninfo, "SELECT topic FROM stored_events")) == 2)

@@ -13,7 +13,7 @@ from daybook.domain.orders.order import OrderKind
 from daybook.eventlog.errors import IdempotencyKeyReusedError
 from daybook.eventlog.origin import Receipt, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
-from tests.support.committer import Kitchen, open_kitchen, origin, rows
+from tests.support.committer import Submitter, open_submitter, origin, rows
 from tests.support.databases.tcp_proxy import Cut, proxy_to
 
 pytestmark = pytest.mark.anyio
@@ -34,9 +34,9 @@ def key(name: str, *, principal: str = "alice", fingerprint: bytes = b"body") ->
     )
 
 
-async def order(kitchen: Kitchen, used: IdempotencyKey) -> Receipt:
+async def order(submitter: Submitter, used: IdempotencyKey) -> Receipt:
     command = CreateOrder(order_id=uuid7(), kind=OrderKind.NORMAL)
-    return await kitchen.committer.submit(command, origin(), used)
+    return await submitter.committer.submit(command, origin(), used)
 
 
 def orders_count(database: str) -> int:
@@ -44,9 +44,9 @@ def orders_count(database: str) -> int:
 
 
 async def test_a_repeated_request_gets_the_first_response(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        first = await order(kitchen, key("k"))
-        again = await order(kitchen, key("k"))
+    async with open_submitter(database) as submitter:
+        first = await order(submitter, key("k"))
+        again = await order(submitter, key("k"))
 
     assert first.replayed_response is None
     assert again.replayed_response == render(first.result)
@@ -55,9 +55,9 @@ async def test_a_repeated_request_gets_the_first_response(database: str) -> None
 
 
 async def test_fifty_requests_with_one_key_at_once_have_one_effect(database: str) -> None:
-    async with open_kitchen(database, lanes=2) as one, open_kitchen(database, lanes=2) as other:
+    async with open_submitter(database, lanes=2) as one, open_submitter(database, lanes=2) as other:
         receipts = await asyncio.gather(
-            *(order(kitchen, key("k")) for kitchen in [one, other] * 25)
+            *(order(submitter, key("k")) for submitter in [one, other] * 25)
         )
 
     (executed,) = [receipt for receipt in receipts if receipt.replayed_response is None]
@@ -70,50 +70,50 @@ async def test_fifty_requests_with_one_key_at_once_have_one_effect(database: str
 async def test_a_key_used_for_another_request_is_refused_and_changes_nothing(
     database: str,
 ) -> None:
-    async with open_kitchen(database) as kitchen:
-        await order(kitchen, key("k"))
+    async with open_submitter(database) as submitter:
+        await order(submitter, key("k"))
         with pytest.raises(IdempotencyKeyReusedError):
-            await order(kitchen, key("k", fingerprint=b"other body"))
+            await order(submitter, key("k", fingerprint=b"other body"))
 
     assert orders_count(database) == 1
 
 
 async def test_a_key_belongs_to_its_principal(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        await order(kitchen, key("k"))
-        receipt = await order(kitchen, key("k", principal="bob"))
+    async with open_submitter(database) as submitter:
+        await order(submitter, key("k"))
+        receipt = await order(submitter, key("k", principal="bob"))
 
     assert receipt.replayed_response is None
     assert orders_count(database) == 2
 
 
 async def test_a_refusal_is_replayed_too(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        bot = await kitchen.bot()
-        await kitchen.order()
-        await kitchen.order()
-        await kitchen.claim(bot)
+    async with open_submitter(database) as submitter:
+        bot = await submitter.bot()
+        await submitter.order()
+        await submitter.order()
+        await submitter.claim(bot)
         with pytest.raises(BotBusyError) as refused:
-            await _claim(kitchen, bot)
-        again = await _claim(kitchen, bot)
+            await _claim(submitter, bot)
+        again = await _claim(submitter, bot)
 
     assert again.replayed_response == render(refused.value)
     assert again.position is None
 
 
-async def _claim(kitchen: Kitchen, bot: Bot) -> Receipt:
+async def _claim(submitter: Submitter, bot: Bot) -> Receipt:
     command = ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10)
-    return await kitchen.committer.submit(command, origin(), key("claim"))
+    return await submitter.committer.submit(command, origin(), key("claim"))
 
 
 @pytest.mark.parametrize("cut", [Cut.AFTER_REQUEST, Cut.WITHOUT_COMMIT])
 async def test_a_connection_cut_at_commit_keeps_key_and_effect_together(
     database: str, cut: Cut
 ) -> None:
-    async with proxy_to(database) as proxy, open_kitchen(proxy.conninfo) as kitchen:
+    async with proxy_to(database) as proxy, open_submitter(proxy.conninfo) as submitter:
         proxy.cut = cut
-        first = await order(kitchen, key("k"))
-        again = await order(kitchen, key("k"))
+        first = await order(submitter, key("k"))
+        again = await order(submitter, key("k"))
 
     assert again.replayed_response == render(first.result)
     assert orders_count(database) == 1

@@ -12,7 +12,7 @@ from daybook.domain.command import AllOrNothing, CommandPriority, Needs, UnitOfW
 from daybook.domain.orders.commands import ClaimOrder, CreateOrder
 from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.writing.committer import ADDED_WEIGHT_MAX
-from tests.support.committer import Kitchen, open_kitchen, origin, rows
+from tests.support.committer import Submitter, open_submitter, origin, rows
 
 pytestmark = pytest.mark.anyio
 
@@ -28,11 +28,11 @@ def claim(bot_id: UUID) -> ClaimOrder:
 async def test_a_high_priority_command_waits_only_for_a_short_batch(database: str) -> None:
     """The claim overtakes 300 earlier creations, and at most ADDED_WEIGHT_MAX of them join its
     batch, so that the next claim need not wait."""
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
-        bot = await kitchen.bot()
-        creating = [kitchen.committer.submit(create(), origin()) for _ in range(300)]
-        claimed = await kitchen.committer.submit(claim(bot.id), origin())
+    async with open_submitter(database) as submitter:
+        await submitter.order()
+        bot = await submitter.bot()
+        creating = [submitter.committer.submit(create(), origin()) for _ in range(300)]
+        claimed = await submitter.committer.submit(claim(bot.id), origin())
         done = [one for one in creating if one.done()]
         await asyncio.gather(*creating)
 
@@ -56,10 +56,10 @@ class LowPriority(Struct, frozen=True):
 
 async def test_low_priority_commands_add_little_to_a_batch_of_others(database: str) -> None:
     # S3-24, D-46: deferred commands run when there is capacity.
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
-        later = [kitchen.committer.submit(LowPriority(create()), origin()) for _ in range(300)]
-        await kitchen.committer.submit(create(), origin())
+    async with open_submitter(database) as submitter:
+        await submitter.order()
+        later = [submitter.committer.submit(LowPriority(create()), origin()) for _ in range(300)]
+        await submitter.committer.submit(create(), origin())
         done = [one for one in later if one.done()]
         await asyncio.gather(*later)
 
@@ -67,18 +67,18 @@ async def test_low_priority_commands_add_little_to_a_batch_of_others(database: s
 
 
 async def test_a_large_command_of_normal_priority_does_not_starve(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        bots = [await kitchen.bot() for _ in range(4)]
+    async with open_submitter(database) as submitter:
+        bots = [await submitter.bot() for _ in range(4)]
         is_over = asyncio.Event()
 
-        async def claim_repeatedly(kitchen: Kitchen, bot_id: UUID) -> None:
+        async def claim_repeatedly(submitter: Submitter, bot_id: UUID) -> None:
             while not is_over.is_set():
-                await kitchen.committer.submit(claim(bot_id), origin())
+                await submitter.committer.submit(claim(bot_id), origin())
 
-        asking = [asyncio.create_task(claim_repeatedly(kitchen, bot.id)) for bot in bots]
+        asking = [asyncio.create_task(claim_repeatedly(submitter, bot.id)) for bot in bots]
         await asyncio.sleep(0.05)
         large = AllOrNothing([create() for _ in range(600)])
-        receipt = await kitchen.committer.submit(large, origin())
+        receipt = await submitter.committer.submit(large, origin())
         is_over.set()
         await asyncio.gather(*asking, return_exceptions=True)
 

@@ -114,8 +114,8 @@ async def test_one_job_of_many_that_another_process_has_ended_stops_no_other(dat
     assert rows(database, "SELECT id FROM jobs") == []
 
 
-def is_done(settled: Any) -> bool:
-    return isinstance(settled.answer, Job)
+def is_done(outcome: Any) -> bool:
+    return isinstance(outcome.answer, Job)
 
 
 async def test_concurrent_results_of_two_processes_for_the_same_claims_count_once(

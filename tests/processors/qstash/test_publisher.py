@@ -3,7 +3,6 @@
 import asyncio
 import json
 
-import httpx2
 import pytest
 
 from daybook.domain.orders.claim import CompletionMode
@@ -11,9 +10,9 @@ from daybook.processors.qstash.publisher import GRACE_SECONDS
 from tests.processors.qstash.test_client import client, upstash_server
 from tests.support.asgi_client import some_settings
 from tests.support.committer import eventually
-from tests.support.running.processes import Running
 from tests.support.running.processes import eventually as in_time
 from tests.support.running.service import claim_of, claimed, completed, lateness, running
+from tests.support.running.service_process import ServiceProcess
 
 pytestmark = pytest.mark.anyio
 
@@ -24,12 +23,12 @@ async def test_a_claim_is_scheduled_once_for_the_time_that_is_left(database: str
     # S0-15, S0-21, S0-75, S0-83 double schedule
     async with (
         upstash_server() as upstash,
-        running(database, qstash=client(upstash.base_url)) as kitchen,
+        running(database, qstash=client(upstash.base_url)) as submitter,
     ):
-        order = await claimed(kitchen, seconds=7)
-        await claimed(kitchen, seconds=7, completion=CompletionMode.ACK)
+        order = await claimed(submitter, seconds=7)
+        await claimed(submitter, seconds=7, completion=CompletionMode.ACK)
         await eventually(lambda: bool(upstash.requests))
-        await claimed(kitchen, seconds=7, completion=CompletionMode.ACK)
+        await claimed(submitter, seconds=7, completion=CompletionMode.ACK)
         await asyncio.sleep(0.3)
 
     [request] = upstash.requests
@@ -41,8 +40,8 @@ async def test_a_claim_is_scheduled_once_for_the_time_that_is_left(database: str
 async def test_after_a_restart_it_is_scheduled_under_the_same_id(database: str) -> None:
     # S0-21, S0-75, S0-78 scenario 3, D-11
     async with upstash_server() as upstash:
-        async with running(database, qstash=client(upstash.base_url)) as kitchen:
-            await claimed(kitchen, seconds=9)
+        async with running(database, qstash=client(upstash.base_url)) as submitter:
+            await claimed(submitter, seconds=9)
             await eventually(lambda: len(upstash.requests) == 1)
         async with running(database, qstash=client(upstash.base_url)):
             await eventually(lambda: len(upstash.requests) == 2)
@@ -58,10 +57,10 @@ async def test_a_publish_that_failed_is_repeated(
     # S0-70, S0-80
     async with (
         upstash_server() as upstash,
-        running(database, qstash=client(upstash.base_url)) as kitchen,
+        running(database, qstash=client(upstash.base_url)) as submitter,
     ):
         upstash.status = 500
-        await claimed(kitchen, seconds=9)
+        await claimed(submitter, seconds=9)
         await eventually(lambda: len(upstash.requests) == 1)
         upstash.status = 201
         await eventually(lambda: len(upstash.requests) == 2)
@@ -77,8 +76,8 @@ async def test_an_order_without_a_callback_is_completed_after_the_grace(
 ) -> None:
     # S0-23 fault 2, S0-24 fault 3, S0-74, S0-80 scenario 5
     nowhere, grace = client("http://127.0.0.1:9"), grace_seconds
-    async with running(database, qstash=nowhere, callback_grace_seconds=grace) as kitchen:
-        order = await claimed(kitchen, seconds=0.3)
+    async with running(database, qstash=nowhere, callback_grace_seconds=grace) as submitter:
+        order = await claimed(submitter, seconds=0.3)
         await eventually(lambda: completed(database) == [order.id])
 
     assert grace_seconds <= lateness(database)[order.id] < grace_seconds + 0.5
@@ -95,15 +94,10 @@ QSTASH = {
 
 def test_a_service_waits_as_long_as_it_is_set_for_a_callback(database: str) -> None:
     """Longer than it would by itself: a slow machine is no reason to fail."""
-    seconds = {"BOT_PROCESSING_DELAY_SECONDS": "1", "DAYBOOK_QSTASH_GRACE_SECONDS": "2.5"}
-    service = Running("serve", "--port", "0", DATABASE_URL=database, **QSTASH, **seconds)
-    try:
-        bot = httpx2.post(f"{service.url}/api/bots").json()["bot"]["id"]
-        httpx2.post(f"{service.url}/api/orders", json={"type": "NORMAL"})
-        assert httpx2.post(f"{service.url}/api/bots/{bot}/claim").json()["order"]
+    variables = {**QSTASH, "DAYBOOK_QSTASH_GRACE_SECONDS": "2.5"}
+    with ServiceProcess(database, delay_seconds=1, **variables) as service:
+        assert service.cook()
         assert in_time(lambda: bool(lateness(database)), every_seconds=0.2)
-    finally:
-        service.end()
     (late,) = lateness(database).values()
     assert late >= 2.5
 
@@ -116,9 +110,9 @@ async def test_a_scheduler_that_hangs_holds_up_no_claim_and_no_end(database: str
     # S0-80: a claim does not wait for QStash
     async with upstash_server() as upstash:
         upstash.pause_seconds = 60
-        async with running(database, qstash=client(upstash.base_url)) as kitchen:
+        async with running(database, qstash=client(upstash.base_url)) as submitter:
             for count in (1, 2, 3):
-                await claimed(kitchen, seconds=9)
+                await claimed(submitter, seconds=9)
                 await eventually(lambda count=count: len(upstash.requests) == count, seconds=1)
             stopping = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() - stopping < 2

@@ -22,7 +22,7 @@ from tests.support.committer import eventually, fold_of_the_log, live_rows, rows
 from tests.support.running.feeds import Request, Upstream, serving_feed
 from tests.support.running.nearby import NEARBY, THIS_MACHINE
 from tests.support.running.processes import SECONDS_MAX
-from tests.support.running.service_process import Instance, serving
+from tests.support.running.service_process import ServiceProcess
 
 STREAM = "consignments"
 JOB: dict[str, Any] = {"queue": "pos", "type": "sync"}
@@ -350,8 +350,8 @@ async def test_secrets_of_a_feed_are_sent_and_never_logged(
 
     assert upstream.requests[0].headers["Authorization"] == "Bearer secret-in-a-header"
     assert upstream.requests[0].parameters["key"] == "secret-in-the-address"
-    told = rows(database, "SELECT string_agg(data::text, '') FROM log")
-    assert "secret" not in f"{told} {caplog.text} {feed_of(upstream, headers=headers)}"
+    found = rows(database, "SELECT string_agg(data::text, '') FROM log")
+    assert "secret" not in f"{found} {caplog.text} {feed_of(upstream, headers=headers)}"
 
 
 def feed_settings(upstream: Upstream) -> dict[str, str]:
@@ -369,21 +369,21 @@ def test_killed_between_a_page_and_its_cursor_nothing_is_repeated(
     upstream.add(*range(1, 1001))
     settings = feed_settings(upstream)
     for after, seconds in ((100, 0.0), (300, 0.003), (400, 0.006), (500, 0.012), (600, 0.02)):
-        with serving(database, delay_seconds=1, **settings) as server:
+        with ServiceProcess(database, delay_seconds=1, **settings) as server:
             kill_soon(upstream, server, after=after, seconds=seconds)
             wait(lambda: server.process.poll() is not None)
         assert server.process.returncode == -SIGKILL, server.output
         ((seen_count, records_count),) = rows(database, COUNT_SEEN)
         assert after <= seen_count == records_count < 1000
     upstream.before_answer = lambda _request: None
-    with serving(database, delay_seconds=1, **settings):
+    with ServiceProcess(database, delay_seconds=1, **settings):
         wait(lambda: polls_count(database) >= 1)
 
     assert count(database, "upstream.seen") == len(alive(database)) == 1000
     assert_told_once(database)
 
 
-def kill_soon(upstream: Upstream, server: Instance, *, after: int, seconds: float) -> None:
+def kill_soon(upstream: Upstream, server: ServiceProcess, *, after: int, seconds: float) -> None:
     """So many seconds after it asks for a page, which it may get before; but none behind that one,
     however late this process comes to kill it."""
 

@@ -38,7 +38,7 @@ from daybook.domain.jobs.work import (
     Outcome,
 )
 from tests.conftest import empty
-from tests.support.committer import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
+from tests.support.committer import Submitter, fold_of_the_log, live_rows, open_submitter, rows
 from tests.support.jobs import new_job
 from tests.support.order_state_machine import NOON
 
@@ -132,7 +132,6 @@ class PlainWorkshop:
 
 
 class WorkshopMachine(RuleBasedStateMachine):
-    server: str
     database: str
     portal: BlockingPortal
 
@@ -141,26 +140,26 @@ class WorkshopMachine(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.desk = PlainWorkshop()
-        self._kitchen = self.portal.wrap_async_context_manager(open_kitchen(self.database))
-        self.kitchen: Kitchen = self._kitchen.__enter__()
+        self.unit_of_work = PlainWorkshop()
+        self._submitter = self.portal.wrap_async_context_manager(open_submitter(self.database))
+        self.submitter: Submitter = self._submitter.__enter__()
 
     def teardown(self) -> None:
-        if hasattr(self, "_kitchen"):
-            self._kitchen.__exit__(None, None, None)
-            empty(self.server, self.database)
+        if hasattr(self, "_submitter"):
+            self._submitter.__exit__(None, None, None)
+            empty(self.database)
 
     def attempt(self, command: Command[Any]) -> Any:
         """Checks that the model and the database give the same result or refusal."""
         try:
-            expected, refusal = command.decide(self.desk), None
+            expected, refusal = command.decide(self.unit_of_work), None
         except Refusal as error:
             expected, refusal = None, type(error)
         with nullcontext() if refusal is None else pytest.raises(refusal):
-            got = self.portal.call(self.kitchen.submit, command).result
+            got = self.portal.call(self.submitter.submit, command).result
             assert _essence(got) == _essence(expected)
         # The committer takes numbers in advance, also for jobs that are not created.
-        ((self.desk.number,),) = rows(self.database, READ_LAST_NUMBER)
+        ((self.unit_of_work.number,),) = rows(self.database, READ_LAST_NUMBER)
         return expected
 
     @rule(
@@ -253,14 +252,16 @@ class WorkshopMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_live_tables_are_the_fold_of_the_log_and_what_the_model_says(self) -> None:
-        if not hasattr(self, "_kitchen"):
+        if not hasattr(self, "_submitter"):
             return
         live = live_rows(self.database)
         assert live == fold_of_the_log(self.database)
         places = [place for (place,) in rows(self.database, READ_OVERTAKEN)]
         assert places == [], "one that another is before in its lane is behind, and no other"
         unfinished = [
-            one for one in self.desk.states.values() if not (isinstance(one, Job) and one.is_over)
+            one
+            for one in self.unit_of_work.states.values()
+            if not (isinstance(one, Job) and one.is_over)
         ]
         assert _essence(sorted(live.values(), key=_id)) == _essence(sorted(unfinished, key=_id))
 
@@ -297,15 +298,13 @@ def _essence(answer: Any) -> Any:
 
 
 @pytest.mark.parametrize("examples", [6, pytest.param(40, marks=pytest.mark.slow)])
-def test_jobs_in_the_database_behave_as_the_model(
-    server: str, database: str, examples: int
-) -> None:
+def test_jobs_in_the_database_behave_as_the_model(database: str, examples: int) -> None:
     with start_blocking_portal() as portal:
 
         class Machine(WorkshopMachine):
             pass
 
-        Machine.server, Machine.database, Machine.portal = server, database, portal
+        Machine.database, Machine.portal = database, portal
         run_state_machine_as_test(
             Machine,
             settings=settings(

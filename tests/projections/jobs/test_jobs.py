@@ -131,9 +131,9 @@ async def test_two_results_for_one_claim_count_once(database: str) -> None:
 async def test_a_refused_result_does_not_affect_the_others(database: str) -> None:
     async with open_workshop(database) as workshop:
         await workshop.jobs(2)
-        lost, held = await workshop.claim(2)
+        lost, claimed = await workshop.claim(2)
         await workshop.submit(CancelJob(lost.id))
-        both = FinishJobs(results=[workshop.result(lost), workshop.result(held)], jitter=0)
+        both = FinishJobs(results=[workshop.result(lost), workshop.result(claimed)], jitter=0)
         answers: list[Any] = (await workshop.submit(both)).result
         assert isinstance(answers[0].answer, Refusal)
         assert answers[1].answer.status is JobStatus.COMPLETED

@@ -367,7 +367,6 @@ async def play(
     story=[Take((JobSelector(("email",)),), limit) for limit in (1, 1, 3, 1, 10)],
 )
 def test_claims_take_the_same_jobs_as_a_full_scan(
-    server: str,
     database: str,
     limits: dict[str, tuple[Limits, Limits]],
     beginning: list[Put | Take | End],
@@ -376,4 +375,4 @@ def test_claims_take_the_same_jobs_as_a_full_scan(
     try:
         asyncio.run(play(database, limits, beginning + story))
     finally:
-        empty(server, database)
+        empty(database)

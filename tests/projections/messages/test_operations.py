@@ -183,8 +183,8 @@ async def test_concurrent_pushes_do_not_exceed_the_depth_of_a_lane(database: str
         pushes = [workshop.submit(push(lane)) for _ in range(30) for lane in ("a", "b")]
         results = await asyncio.gather(*pushes, return_exceptions=True)
         assert sum(isinstance(one, LaneFullError) for one in results) == 60 - 2 * 5
-    held = rows(database, "SELECT partition, count(*) FROM operation_lanes GROUP BY partition")
-    assert sorted(held) == [("a", 5), ("b", 5)]
+    counts = rows(database, "SELECT partition, count(*) FROM operation_lanes GROUP BY partition")
+    assert sorted(counts) == [("a", 5), ("b", 5)]
 
 
 async def test_operation_ids_carry_the_time_and_the_log_has_the_order(

@@ -20,7 +20,7 @@ from daybook.projections.orders.finished_orders import (
     FinishedOrders,
 )
 from daybook.projections.page_cursor import NUMBER_MAX
-from tests.support.committer import MAPPER, Kitchen, open_kitchen, rows
+from tests.support.committer import MAPPER, Submitter, open_submitter, rows
 
 pytestmark = pytest.mark.anyio
 
@@ -52,49 +52,49 @@ async def follow(conninfo: str, batch_max: int = 2000) -> None:
     await follower.close()
 
 
-async def cook(kitchen: Kitchen, count: int) -> list[Order]:
-    bot = await kitchen.bot()
+async def cook(submitter: Submitter, count: int) -> list[Order]:
+    bot = await submitter.bot()
     for _ in range(count):
-        await kitchen.order()
+        await submitter.order()
     done = []
     for _ in range(count):
-        order = await kitchen.claim(bot)
+        order = await submitter.claim(bot)
         assert order is not None
-        done.append(await kitchen.complete(order))
+        done.append(await submitter.complete(order))
     return done
 
 
-async def delete(kitchen: Kitchen, orders: Iterable[Order]) -> None:
+async def delete(submitter: Submitter, orders: Iterable[Order]) -> None:
     for order in orders:
-        await kitchen.submit(DeleteOrder(order_id=order.id))
+        await submitter.submit(DeleteOrder(order_id=order.id))
 
 
-async def restore(kitchen: Kitchen, orders: Iterable[Order]) -> None:
+async def restore(submitter: Submitter, orders: Iterable[Order]) -> None:
     for order in orders:
-        await kitchen.submit(RestoreOrder(order_id=order.id))
+        await submitter.submit(RestoreOrder(order_id=order.id))
 
 
 async def test_only_complete_orders_are_listed_and_equal_their_answer(
     database: str,
 ) -> None:
-    async with open_kitchen(database) as kitchen:
-        done = await cook(kitchen, 3)
-        await kitchen.order()
-        await delete(kitchen, [await kitchen.order()])
-        await kitchen.claim(await kitchen.bot())
+    async with open_submitter(database) as submitter:
+        done = await cook(submitter, 3)
+        await submitter.order()
+        await delete(submitter, [await submitter.order()])
+        await submitter.claim(await submitter.bot())
     await follow(database)
 
     assert stored(database) == [*reversed(done)]
 
 
 async def test_a_deleted_order_leaves_the_table_and_a_restored_one_returns(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        one, two, three = await cook(kitchen, 3)
+    async with open_submitter(database) as submitter:
+        one, two, three = await cook(submitter, 3)
         await follow(database)
-        await delete(kitchen, [one, two])
+        await delete(submitter, [one, two])
         await follow(database)
         assert stored(database) == [three]
-        await restore(kitchen, [one])
+        await restore(submitter, [one])
     await follow(database)
 
     assert stored(database) == folded(database)
@@ -105,14 +105,14 @@ async def test_a_deleted_order_leaves_the_table_and_a_restored_one_returns(datab
 async def test_a_replay_equals_the_fold_of_the_log_with_any_batch_size(
     database: str, batch_max: int
 ) -> None:
-    async with open_kitchen(database) as kitchen:
-        done = await cook(kitchen, 8)
-        await delete(kitchen, done[2:6])
-        await restore(kitchen, done[3:5])
-        await delete(kitchen, done[4:5])
-        unfinished = await kitchen.order()
-        await delete(kitchen, [unfinished])
-        await restore(kitchen, [unfinished])
+    async with open_submitter(database) as submitter:
+        done = await cook(submitter, 8)
+        await delete(submitter, done[2:6])
+        await restore(submitter, done[3:5])
+        await delete(submitter, done[4:5])
+        unfinished = await submitter.order()
+        await delete(submitter, [unfinished])
+        await restore(submitter, [unfinished])
     await follow(database, batch_max)
 
     assert stored(database) == folded(database)
@@ -121,9 +121,9 @@ async def test_a_replay_equals_the_fold_of_the_log_with_any_batch_size(
 
 async def test_it_never_knows_more_than_the_events_it_was_given(database: str) -> None:
     """A list that reads it together with its cursor would be wrong otherwise."""
-    async with open_kitchen(database) as kitchen:
-        (order,) = await cook(kitchen, 1)
-        await delete(kitchen, [order])
+    async with open_submitter(database) as submitter:
+        (order,) = await cook(submitter, 1)
+        await delete(submitter, [order])
     async with await connect(reader_conninfo(database)) as connection:
         everything = {"after": 0, "horizon": 100, "limit": 100}
         found = await (await connection.execute(READ_EVENTS, everything)).fetchall()

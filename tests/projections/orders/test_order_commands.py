@@ -33,19 +33,19 @@ from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.eventlog.postgres.connections import owner_conninfo, writer_conninfo
 from daybook.projections.orders.orders import CLAIM_AGED_ORDERS
 from tests.projections.test_plans import _nodes
-from tests.support.committer import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
+from tests.support.committer import Submitter, fold_of_the_log, live_rows, open_submitter, rows
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_an_operator_need_not_know_which_bot_has_the_order(database: str) -> None:  # S0-59
-    async with open_kitchen(database) as kitchen:
-        bot, order = await kitchen.bot(), await kitchen.order()
-        await kitchen.claim(bot)
-        await kitchen.submit(CompleteOrder(order_id=order.id, via=CompletedVia.REPORT))
-        second = await kitchen.order()
-        await kitchen.claim(bot)
-        await kitchen.submit(ReleaseOrder(order_id=second.id))
+    async with open_submitter(database) as submitter:
+        bot, order = await submitter.bot(), await submitter.order()
+        await submitter.claim(bot)
+        await submitter.submit(CompleteOrder(order_id=order.id, via=CompletedVia.REPORT))
+        second = await submitter.order()
+        await submitter.claim(bot)
+        await submitter.submit(ReleaseOrder(order_id=second.id))
 
     live = live_rows(database)
     assert live == fold_of_the_log(database)
@@ -53,13 +53,13 @@ async def test_an_operator_need_not_know_which_bot_has_the_order(database: str) 
 
 
 async def test_a_deleted_bot_leaves_its_order_at_its_old_place(database: str) -> None:  # S0-O3
-    async with open_kitchen(database) as kitchen:
-        first = await kitchen.order()
-        await kitchen.order()
-        bot = await kitchen.bot()
-        await kitchen.claim(bot)
-        await kitchen.submit(DeleteBot(bot_id=bot.id))
-        claimed = await kitchen.claim(await kitchen.bot())
+    async with open_submitter(database) as submitter:
+        first = await submitter.order()
+        await submitter.order()
+        bot = await submitter.bot()
+        await submitter.claim(bot)
+        await submitter.submit(DeleteBot(bot_id=bot.id))
+        claimed = await submitter.claim(await submitter.bot())
 
     assert claimed is not None
     assert claimed.id == first.id
@@ -67,12 +67,12 @@ async def test_a_deleted_bot_leaves_its_order_at_its_old_place(database: str) ->
 
 
 async def test_a_finished_order_is_restored_from_the_log(database: str) -> None:  # S0-42
-    async with open_kitchen(database) as kitchen:
-        order = await kitchen.order(OrderKind.VIP)
-        await kitchen.submit(DeleteOrder(order_id=order.id))
+    async with open_submitter(database) as submitter:
+        order = await submitter.order(OrderKind.VIP)
+        await submitter.submit(DeleteOrder(order_id=order.id))
         assert order.id not in live_rows(database)
-        restored = (await kitchen.submit(RestoreOrder(order_id=order.id))).result
-        claimed = await kitchen.claim(await kitchen.bot())
+        restored = (await submitter.submit(RestoreOrder(order_id=order.id))).result
+        claimed = await submitter.claim(await submitter.bot())
 
     assert restored.number == order.number
     assert claimed is not None
@@ -80,14 +80,14 @@ async def test_a_finished_order_is_restored_from_the_log(database: str) -> None:
 
 
 async def test_clearing_deletes_all_open_orders_and_frees_all_bots(database: str) -> None:  # S0-62
-    async with open_kitchen(database) as kitchen:
-        bots = [await kitchen.bot() for _ in range(3)]
+    async with open_submitter(database) as submitter:
+        bots = [await submitter.bot() for _ in range(3)]
         for _ in range(10):
-            await kitchen.order()
+            await submitter.order()
         for bot in bots:
-            await kitchen.claim(bot)
-        cleared = (await kitchen.submit(ClearOrders())).result
-        following = await kitchen.order()
+            await submitter.claim(bot)
+        cleared = (await submitter.submit(ClearOrders())).result
+        following = await submitter.order()
 
     assert (cleared.open_count, cleared.complete_count) == (10, 0)
     assert following.number == 11
@@ -98,18 +98,18 @@ async def test_clearing_deletes_all_open_orders_and_frees_all_bots(database: str
 
 
 async def test_an_order_that_waited_long_enough_is_taken_before_a_vip(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        bot = await kitchen.bot()
-        patient = await kitchen.order(OrderKind.NORMAL)
+    async with open_submitter(database) as submitter:
+        bot = await submitter.bot()
+        patient = await submitter.order(OrderKind.NORMAL)
         await asyncio.sleep(0.2)
-        vip = await kitchen.order(OrderKind.VIP)
-        late = await kitchen.order(OrderKind.NORMAL)
+        vip = await submitter.order(OrderKind.VIP)
+        late = await submitter.order(OrderKind.NORMAL)
         taken = []
         for _ in range(3):
             claim = ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10, aging_seconds=0.15)
-            order = (await kitchen.submit(claim)).result.order
+            order = (await submitter.submit(claim)).result.order
             taken.append(order.id)
-            await kitchen.complete(order)
+            await submitter.complete(order)
 
     assert taken == [patient.id, vip.id, late.id]
     aged = rows(
@@ -121,25 +121,25 @@ async def test_an_order_that_waited_long_enough_is_taken_before_a_vip(database: 
 async def test_an_order_that_waited_long_enough_does_not_overtake_an_older_vip(
     database: str,
 ) -> None:
-    async with open_kitchen(database) as kitchen:
-        bot = await kitchen.bot()
-        orders = [await kitchen.order(kind) for kind in (OrderKind.VIP, OrderKind.NORMAL)]
+    async with open_submitter(database) as submitter:
+        bot = await submitter.bot()
+        orders = [await submitter.order(kind) for kind in (OrderKind.VIP, OrderKind.NORMAL)]
         await asyncio.sleep(0.2)
         taken = []
         for _ in orders:
             claim = ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10, aging_seconds=0.15)
-            order = (await kitchen.submit(claim)).result.order
+            order = (await submitter.submit(claim)).result.order
             taken.append(order.id)
-            await kitchen.complete(order)
+            await submitter.complete(order)
     assert taken == [order.id for order in orders]
 
 
 async def test_a_claim_of_aged_orders_does_not_read_the_others(
     own_database: str,
 ) -> None:
-    async with open_kitchen(own_database) as kitchen:
+    async with open_submitter(own_database) as submitter:
         for _ in range(100):
-            await kitchen.order(OrderKind.NORMAL)
+            await submitter.order(OrderKind.NORMAL)
     with psycopg.connect(writer_conninfo(own_database)) as writer:
         explained = writer.execute(
             f"EXPLAIN (ANALYZE, FORMAT JSON) {CLAIM_AGED_ORDERS}".encode(),
@@ -157,13 +157,13 @@ async def test_a_claim_of_aged_orders_does_not_read_the_others(
 async def test_a_claim_skips_an_order_that_another_transaction_has_locked(
     database: str,
 ) -> None:
-    async with open_kitchen(database) as kitchen:
-        first, second = await kitchen.order(), await kitchen.order()
-        bot = await kitchen.bot()
+    async with open_submitter(database) as submitter:
+        first, second = await submitter.order(), await submitter.order()
+        bot = await submitter.bot()
         with psycopg.connect(owner_conninfo(database)) as other:
             other.execute("SELECT FROM orders WHERE id = %s FOR UPDATE", [first.id])
             async with asyncio.timeout(1.5):
-                claimed = await kitchen.claim(bot)
+                claimed = await submitter.claim(bot)
             assert claimed is not None
             assert claimed.id == second.id
 
@@ -172,18 +172,18 @@ async def test_deleting_a_bot_releases_an_order_it_claimed_concurrently(
     database: str,
 ) -> None:
     """DeleteBot finds the bot's order before it locks the bot: a claim may come in between."""
-    async with open_kitchen(database, lanes=4) as kitchen:
+    async with open_submitter(database, lanes=4) as submitter:
         for _ in range(60):
-            bot = await kitchen.bot()
-            order = await kitchen.order()
+            bot = await submitter.bot()
+            order = await submitter.order()
             await asyncio.gather(
-                kitchen.submit(
+                submitter.submit(
                     AssignOrder(order_id=order.id, bot_id=bot.id, claim_id=uuid7(), seconds=10)
                 ),
-                kitchen.submit(DeleteBot(bot_id=bot.id)),
+                submitter.submit(DeleteBot(bot_id=bot.id)),
                 return_exceptions=True,
             )
-        await kitchen.submit(ClearOrders())
+        await submitter.submit(ClearOrders())
 
     live = live_rows(database)
     assert live == fold_of_the_log(database)
@@ -192,11 +192,11 @@ async def test_deleting_a_bot_releases_an_order_it_claimed_concurrently(
 
 async def test_the_database_itself_refuses_a_second_order_for_one_bot(database: str) -> None:
     # S0-02: a unique index, independent of the code
-    async with open_kitchen(database) as kitchen:
-        bot = await kitchen.bot()
-        await kitchen.order()
-        await kitchen.order()
-        await kitchen.claim(bot)
+    async with open_submitter(database) as submitter:
+        bot = await submitter.bot()
+        await submitter.order()
+        await submitter.order()
+        await submitter.claim(bot)
     steal = "UPDATE orders SET status = 'PROCESSING', bot_id = %(bot)s WHERE bot_id IS NULL"
     with (
         psycopg.connect(owner_conninfo(database)) as connection,
@@ -206,7 +206,7 @@ async def test_the_database_itself_refuses_a_second_order_for_one_bot(database: 
 
 
 async def test_concurrent_creates_never_share_a_number(database: str) -> None:  # S0-03, S0-05
-    async with open_kitchen(database, lanes=4) as one, open_kitchen(database) as other:
+    async with open_submitter(database, lanes=4) as one, open_submitter(database) as other:
         orders = await asyncio.gather(*(k.order() for k in [one, other] * 200))
         following = await other.order()
 
@@ -219,19 +219,19 @@ async def test_concurrent_creates_never_share_a_number(database: str) -> None:  
 class Chef:
     """Submits random commands, many of them invalid, through several writers."""
 
-    def __init__(self, kitchen: Kitchen, seed: int) -> None:
-        self.kitchen = kitchen
+    def __init__(self, submitter: Submitter, seed: int) -> None:
+        self.submitter = submitter
         self.chance = random.Random(seed)
         self.orders: list[Order] = []
         self.bots: list[Bot] = []
 
     async def step(self) -> None:
         if not self.bots or self.chance.random() < 0.1:
-            self.bots.append(await self.kitchen.bot())
+            self.bots.append(await self.submitter.bot())
         elif not self.orders or self.chance.random() < 0.3:
-            self.orders.append(await self.kitchen.order(self.chance.choice(list(OrderKind))))
+            self.orders.append(await self.submitter.order(self.chance.choice(list(OrderKind))))
         else:
-            await self.kitchen.submit(self._command())
+            await self.submitter.submit(self._command())
 
     def _command(self) -> Any:
         order, bot = self.chance.choice(self.orders), self.chance.choice(self.bots)
@@ -256,8 +256,8 @@ class Chef:
 async def test_live_tables_equal_the_fold_of_the_log_after_random_commands(
     database: str,
 ) -> None:
-    async with open_kitchen(database, lanes=3) as kitchen:
-        chef = Chef(kitchen, seed=11)
+    async with open_submitter(database, lanes=3) as submitter:
+        chef = Chef(submitter, seed=11)
         for _ in range(25):
             await asyncio.gather(*(chef.step() for _ in range(20)), return_exceptions=True)
             assert live_rows(database) == fold_of_the_log(database)
@@ -288,13 +288,13 @@ async def test_concurrent_claims_keep_urgency_except_among_themselves(
     # S0-10, S0-69: 64 bots at once, each order once, no deadlock
     deadlocks = rows(database, COUNT_DEADLOCKS)
     async with AsyncExitStack() as stack:
-        kitchens = [
-            await stack.enter_async_context(open_kitchen(database, lanes=4 // committers_count))
+        submitters = [
+            await stack.enter_async_context(open_submitter(database, lanes=4 // committers_count))
             for _ in range(committers_count)
         ]
-        await fill(kitchens[0], orders_count)
-        bots = await asyncio.gather(*(kitchens[0].bot() for _ in range(BOTS_COUNT)))
-        await asyncio.gather(*map(cook_all, cycle(kitchens), bots))
+        await fill(submitters[0], orders_count)
+        bots = await asyncio.gather(*(submitters[0].bot() for _ in range(BOTS_COUNT)))
+        await asyncio.gather(*map(cook_all, cycle(submitters), bots))
 
     claims = [(kind != "VIP", number) for kind, number in rows(database, READ_CLAIMS)]
     assert len(claims) == len(set(claims)) == orders_count
@@ -302,14 +302,14 @@ async def test_concurrent_claims_keep_urgency_except_among_themselves(
     assert rows(database, COUNT_DEADLOCKS) == deadlocks
 
 
-async def fill(kitchen: Kitchen, orders_count: int) -> None:
+async def fill(submitter: Submitter, orders_count: int) -> None:
     kinds = islice(cycle([OrderKind.NORMAL, OrderKind.NORMAL, OrderKind.VIP]), orders_count)
-    await asyncio.gather(*(kitchen.order(kind) for kind in kinds))
+    await asyncio.gather(*(submitter.order(kind) for kind in kinds))
 
 
-async def cook_all(kitchen: Kitchen, bot: Bot) -> None:
-    while order := await kitchen.claim(bot):
-        await kitchen.complete(order)
+async def cook_all(submitter: Submitter, bot: Bot) -> None:
+    while order := await submitter.claim(bot):
+        await submitter.complete(order)
 
 
 def passed_over(claims: Sequence[tuple[bool, int]]) -> Iterator[int]:
@@ -322,16 +322,16 @@ def passed_over(claims: Sequence[tuple[bool, int]]) -> Iterator[int]:
 
 
 async def test_a_complete_order_stays_complete(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
-        order = await kitchen.claim(await kitchen.bot())
+    async with open_submitter(database) as submitter:
+        await submitter.order()
+        order = await submitter.claim(await submitter.bot())
         assert order is not None
-        await kitchen.complete(order)
+        await submitter.complete(order)
         with pytest.raises(OrderNotPendingError):
-            await kitchen.submit(
+            await submitter.submit(
                 AssignOrder(
                     order_id=order.id,
-                    bot_id=(await kitchen.bot()).id,
+                    bot_id=(await submitter.bot()).id,
                     claim_id=uuid7(),
                     seconds=10,
                 )

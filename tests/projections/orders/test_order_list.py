@@ -32,7 +32,7 @@ from daybook.projections.orders.order_cursor import OrderCursor
 from daybook.projections.orders.order_list import find_complete, read_orders
 from daybook.projections.page_cursor import BadCursorError
 from daybook.projections.snapshot import ListBehindError
-from tests.support.committer import MAPPER, Kitchen, open_kitchen
+from tests.support.committer import MAPPER, Submitter, open_submitter
 from tests.support.rebuilds import follow
 
 pytestmark = pytest.mark.anyio
@@ -56,23 +56,23 @@ async def read_model(conninfo: str) -> AsyncIterator[Follower]:
         await follower.close()
 
 
-async def give(kitchen: Kitchen, order: Order) -> Order:
+async def give(submitter: Submitter, order: Order) -> Order:
     """Processes this order with a new bot."""
-    bot = await kitchen.bot()
+    bot = await submitter.bot()
     command = AssignOrder(order_id=order.id, bot_id=bot.id, claim_id=uuid7(), seconds=10)
-    given = (await kitchen.submit(command)).result.order
+    given = (await submitter.submit(command)).result.order
     assert isinstance(given, Order)
     return given
 
 
-async def cook(kitchen: Kitchen, order: Order) -> Order:
-    return await kitchen.complete(await give(kitchen, order))
+async def cook(submitter: Submitter, order: Order) -> Order:
+    return await submitter.complete(await give(submitter, order))
 
 
-async def bury(kitchen: Kitchen, order: Order) -> None:
-    given = await give(kitchen, order)
+async def bury(submitter: Submitter, order: Order) -> None:
+    given = await give(submitter, order)
     assert given.claim is not None
-    await kitchen.submit(
+    await submitter.submit(
         FailOrder(order_id=order.id, claim_id=given.claim.id, error="burnt", retryable=False)
     )
 
@@ -95,18 +95,18 @@ async def all_pages(
     return pages
 
 
-async def fill(kitchen: Kitchen) -> None:
+async def fill(submitter: Submitter) -> None:
     """Creates numbers 1 to 12: two or three of every section, VIP and NORMAL, and two deleted."""
     kinds = [NORMAL, VIP] * 6
-    orders = [await kitchen.order(kind) for kind in kinds]
+    orders = [await submitter.order(kind) for kind in kinds]
     for order in orders[0:2]:
-        await bury(kitchen, order)
+        await bury(submitter, order)
     for order in orders[2:5]:
-        await cook(kitchen, order)
+        await cook(submitter, order)
     for order in orders[5:7]:
-        await give(kitchen, order)
-    await kitchen.submit(DeleteOrder(order_id=orders[7].id))
-    await kitchen.submit(DeleteOrder(order_id=orders[4].id))
+        await give(submitter, order)
+    await submitter.submit(DeleteOrder(order_id=orders[7].id))
+    await submitter.submit(DeleteOrder(order_id=orders[4].id))
 
 
 LISTED = [10, 12, 9, 11, 7, 6, 4, 3, 2, 1]
@@ -116,8 +116,8 @@ LISTED = [10, 12, 9, 11, 7, 6, 4, 3, 2, 1]
 async def test_vip_before_normal_then_processing_complete_and_dead_newest_first(
     database: str, is_followed: bool
 ) -> None:  # S0-08, S0-09, S0-10
-    async with open_kitchen(database) as kitchen, read_model(database) as follower:
-        await fill(kitchen)
+    async with open_submitter(database) as submitter, read_model(database) as follower:
+        await fill(submitter)
         if is_followed:
             await follower.catch_up()
         async with open_reader(database) as reader:
@@ -130,8 +130,8 @@ async def test_vip_before_normal_then_processing_complete_and_dead_newest_first(
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 9, 10, 11])
 async def test_pages_of_any_size_are_the_list_cut_into_pieces(database: str, limit: int) -> None:
-    async with open_kitchen(database) as kitchen:
-        await fill(kitchen)
+    async with open_submitter(database) as submitter:
+        await fill(submitter)
     async with open_reader(database) as reader:
         pages = await all_pages(reader, limit)
         complete = await all_pages(reader, limit, OrderStatus.COMPLETE)
@@ -142,8 +142,8 @@ async def test_pages_of_any_size_are_the_list_cut_into_pieces(database: str, lim
 
 
 async def test_a_listed_order_equals_the_fold_of_its_events(database: str) -> None:
-    async with open_kitchen(database) as kitchen, read_model(database) as follower:
-        await fill(kitchen)
+    async with open_submitter(database) as submitter, read_model(database) as follower:
+        await fill(submitter)
         async with open_reader(database) as reader:
             from_the_tail = (await read_orders(reader, limit=100)).orders
             await follower.catch_up()
@@ -157,27 +157,27 @@ async def test_a_list_shows_deletions_and_restorations_before_the_read_model_fol
     database: str,
 ) -> None:
     async with (
-        open_kitchen(database) as kitchen,
+        open_submitter(database) as submitter,
         read_model(database) as follower,
         open_reader(database) as reader,
     ):
-        one, two = [await cook(kitchen, await kitchen.order()) for _ in range(2)]
+        one, two = [await cook(submitter, await submitter.order()) for _ in range(2)]
         await follower.catch_up()
-        await kitchen.submit(DeleteOrder(order_id=one.id))
+        await submitter.submit(DeleteOrder(order_id=one.id))
         assert await numbers(reader) == [two.number]
         await follower.catch_up()
         assert await numbers(reader) == [two.number]
-        await kitchen.submit(RestoreOrder(order_id=one.id))
+        await submitter.submit(RestoreOrder(order_id=one.id))
         assert await numbers(reader) == [two.number, one.number]
         await follower.catch_up()
         assert await numbers(reader) == [two.number, one.number]
 
 
-async def cook_everything(kitchen: Kitchen, bots_count: int) -> None:
+async def cook_everything(submitter: Submitter, bots_count: int) -> None:
     async def work() -> None:
-        bot = await kitchen.bot()
-        while (order := await kitchen.claim(bot)) is not None:
-            await kitchen.complete(order)
+        bot = await submitter.bot()
+        while (order := await submitter.claim(bot)) is not None:
+            await submitter.complete(order)
             await asyncio.sleep(0)
 
     await asyncio.gather(*(work() for _ in range(bots_count)))
@@ -204,14 +204,14 @@ async def test_every_order_is_in_every_snapshot_once_while_bots_cook_and_the_rea
 ) -> None:  # S0-28
     async with (
         Notifier(database) as notifier,
-        open_kitchen(database, lanes=2) as kitchen,
+        open_submitter(database, lanes=2) as submitter,
         read_model(database) as follower,
         open_reader(database) as reader,
     ):
-        made = await asyncio.gather(*(kitchen.order() for _ in range(300)))
+        made = await asyncio.gather(*(submitter.order() for _ in range(300)))
         every = sorted(order.number for order in made)
         task = asyncio.create_task(following(follower, notifier))
-        cooking = asyncio.create_task(cook_everything(kitchen, 8))
+        cooking = asyncio.create_task(cook_everything(submitter, 8))
         snapshots = 0
         while not cooking.done() or snapshots < 20:
             assert sorted(await numbers(reader)) == every
@@ -226,18 +226,18 @@ async def test_every_order_is_in_every_snapshot_once_while_bots_cook_and_the_rea
 
 async def test_pages_over_changing_orders_show_each_unchanged_one_once(database: str) -> None:
     async with (
-        open_kitchen(database) as kitchen,
+        open_submitter(database) as submitter,
         read_model(database) as follower,
         open_reader(database) as reader,
     ):
-        done = [await cook(kitchen, await kitchen.order()) for _ in range(20)]
-        waiting = [await kitchen.order(random.choice([VIP, NORMAL])) for _ in range(40)]
+        done = [await cook(submitter, await submitter.order()) for _ in range(20)]
+        waiting = [await submitter.order(random.choice([VIP, NORMAL])) for _ in range(40)]
         changing, unchanged = waiting[:20], waiting[20:]
 
         async def change() -> None:
             for order in changing:
-                await cook(kitchen, order)
-                await kitchen.order(VIP)
+                await cook(submitter, order)
+                await submitter.order(VIP)
                 await follower.catch_up()
 
         task = asyncio.create_task(change())
@@ -283,8 +283,8 @@ async def test_a_cursor_that_this_list_did_not_give_out_is_refused(
 
 
 async def test_a_cursor_serves_the_list_of_its_own_status_only(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        await fill(kitchen)
+    async with open_submitter(database) as submitter:
+        await fill(submitter)
     async with open_reader(database) as reader:
         page = await read_orders(reader, limit=1, only=OrderStatus.DEAD)
         for other in (None, OrderStatus.COMPLETE):
@@ -296,10 +296,10 @@ async def test_a_list_is_refused_when_the_read_model_is_too_far_behind(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daybook.projections.orders.order_list, "TAIL_MAX", 2)
-    async with open_kitchen(database) as kitchen, read_model(database) as follower:
+    async with open_submitter(database) as submitter, read_model(database) as follower:
         for _ in range(3):
-            await cook(kitchen, await kitchen.order())
-        await kitchen.order()
+            await cook(submitter, await submitter.order())
+        await submitter.order()
         async with open_reader(database) as reader:
             with pytest.raises(ListBehindError):
                 await numbers(reader)
@@ -309,26 +309,26 @@ async def test_a_list_is_refused_when_the_read_model_is_too_far_behind(
 
 
 async def test_cleared_orders_are_in_no_list(database: str) -> None:  # S0-62, D-09
-    async with open_kitchen(database) as kitchen, open_reader(database) as reader:
-        await fill(kitchen)
-        await kitchen.submit(ClearOrders())
+    async with open_submitter(database) as submitter, open_reader(database) as reader:
+        await fill(submitter)
+        await submitter.submit(ClearOrders())
         assert await numbers(reader) == [4, 3]
         for is_followed in (False, True):
-            order = await cook(kitchen, await kitchen.order())
+            order = await cook(submitter, await submitter.order())
             if is_followed:
                 await follow(database)
             complete = await find_complete(reader)
             assert order.id in complete
-            await kitchen.submit(ClearOrders(complete=complete))
+            await submitter.submit(ClearOrders(complete=complete))
             assert await numbers(reader) == []
 
 
 async def test_an_order_is_found_by_id_in_every_status(database: str) -> None:  # S0-01
-    async with open_kitchen(database) as kitchen, open_reader(database) as reader:
-        pending = await kitchen.order()
-        complete = await cook(kitchen, await kitchen.order())
-        deleted = (await kitchen.submit(DeleteOrder(order_id=complete.id))).result
-        bot = await kitchen.bot()
+    async with open_submitter(database) as submitter, open_reader(database) as reader:
+        pending = await submitter.order()
+        complete = await cook(submitter, await submitter.order())
+        deleted = (await submitter.submit(DeleteOrder(order_id=complete.id))).result
+        bot = await submitter.bot()
 
         assert await one_order(reader, pending.id) == pending
         assert await one_order(reader, deleted.id) == deleted
@@ -340,6 +340,6 @@ async def test_an_order_is_found_by_id_in_every_status(database: str) -> None:  
 
 
 async def test_bots_are_listed_newest_first(database: str) -> None:  # S0-04, S0-63
-    async with open_kitchen(database) as kitchen, open_reader(database) as reader:
-        made: list[UUID] = [(await kitchen.bot()).id for _ in range(5)]
+    async with open_submitter(database) as submitter, open_reader(database) as reader:
+        made: list[UUID] = [(await submitter.bot()).id for _ in range(5)]
         assert [bot.id for bot in await all_bots(reader)] == made[::-1]

@@ -15,42 +15,41 @@ from daybook.domain.event import State
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
 from tests.conftest import empty
-from tests.support.committer import Kitchen, fold_of_the_log, live_rows, open_kitchen
-from tests.support.order_state_machine import KitchenMachine
+from tests.support.committer import Submitter, fold_of_the_log, live_rows, open_submitter
+from tests.support.order_state_machine import OrderMachine
 
 
-class RealKitchenMachine(KitchenMachine):
+class DatabaseOrderMachine(OrderMachine):
     """Submits every command to the model and to a committer."""
 
     claim_seconds = 0  # Due at once: the database's clock cannot be moved as the model's can.
-    server: str
     database: str
     portal: BlockingPortal
 
     @initialize()
     def open(self) -> None:
         super().open()
-        self._kitchen = self.portal.wrap_async_context_manager(open_kitchen(self.database))
-        self.kitchen: Kitchen = self._kitchen.__enter__()
+        self._submitter = self.portal.wrap_async_context_manager(open_submitter(self.database))
+        self.submitter: Submitter = self._submitter.__enter__()
 
     def teardown(self) -> None:
-        if hasattr(self, "_kitchen"):
-            self._kitchen.__exit__(None, None, None)
-            empty(self.server, self.database)
+        if hasattr(self, "_submitter"):
+            self._submitter.__exit__(None, None, None)
+            empty(self.database)
 
     def attempt(self, command: Command[Any]) -> type[Refusal] | None:
         expected = super().attempt(command)
         with nullcontext() if expected is None else pytest.raises(expected):
-            self.portal.call(self.kitchen.submit, command)
+            self.portal.call(self.submitter.submit, command)
         return expected
 
     @invariant()
     def the_live_tables_are_the_fold_of_the_log_and_what_the_model_says(self) -> None:
-        if not hasattr(self, "_kitchen"):
+        if not hasattr(self, "_submitter"):
             return
         live = live_rows(self.database)
         assert live == fold_of_the_log(self.database)
-        model = {i: s for i, s in self.desk.states.items() if not _is_finished(s)}
+        model = {i: s for i, s in self.unit_of_work.states.items() if not _is_finished(s)}
         assert _essence(live) == _essence(model)
 
 
@@ -72,15 +71,13 @@ def _essence(states: dict[UUID, Any]) -> dict[UUID, Any]:
 
 
 @pytest.mark.parametrize("examples", [6, pytest.param(60, marks=pytest.mark.slow)])
-def test_orders_in_the_database_behave_as_the_model(
-    server: str, database: str, examples: int
-) -> None:
+def test_orders_in_the_database_behave_as_the_model(database: str, examples: int) -> None:
     with start_blocking_portal() as portal:
 
-        class Machine(RealKitchenMachine):
+        class Machine(DatabaseOrderMachine):
             pass
 
-        Machine.server, Machine.database, Machine.portal = server, database, portal
+        Machine.database, Machine.portal = database, portal
         run_state_machine_as_test(
             Machine,
             settings=settings(

@@ -10,7 +10,7 @@ from daybook.projections.rebuild.audit_log import Operator
 from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import TARGETS
 from daybook.projections.running_rebuilds import REBUILD_LOCK
-from tests.support.committer import open_kitchen, rows
+from tests.support.committer import open_submitter, rows
 from tests.support.rebuilds import (
     ALL,
     READ_LOG,
@@ -148,9 +148,9 @@ async def test_a_refused_rebuild_writes_no_event(
 
 
 async def test_the_events_of_a_rebuild_do_not_affect_its_comparison(evening: str) -> None:
-    async with open_kitchen(evening) as kitchen:
+    async with open_submitter(evening) as submitter:
         await make_anew(evening)
-        await Evening(kitchen).go_on(20)
+        await Evening(submitter).go_on(20)
         await follow(evening)
         await make_anew(evening)
     assert wrong(await verify(evening)) == []

@@ -19,7 +19,7 @@ from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import MAPPER, TARGETS
 from daybook.projections.registry import READ_MODELS
 from daybook.projections.snapshot import begin_snapshot
-from tests.support.committer import fold_of_the_log, live_rows, open_kitchen, rows
+from tests.support.committer import fold_of_the_log, live_rows, open_submitter, rows
 from tests.support.jobs import open_workshop
 from tests.support.rebuilds import (
     ALL,
@@ -141,12 +141,12 @@ TAMPERING: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 @pytest.mark.parametrize("tampering", TAMPERING)
 async def test_a_manual_change_is_found_and_repaired(own_database: str, tampering: str) -> None:
-    async with open_kitchen(own_database) as kitchen:
-        await kitchen.order()
-        cooked = await kitchen.claim(await kitchen.bot())
+    async with open_submitter(own_database) as submitter:
+        await submitter.order()
+        cooked = await submitter.claim(await submitter.bot())
         assert cooked is not None
-        await kitchen.complete(cooked)
-        order = await kitchen.order()
+        await submitter.complete(cooked)
+        order = await submitter.order()
     await follow(own_database)
     rows(own_database, tampering, {"id": order.id})
     name, difference = TAMPERING[tampering]
@@ -177,8 +177,8 @@ async def test_a_heartbeat_is_no_difference_and_its_lease_outlives_a_rebuild(
         assert beating.claim is not None
         assert still.claim is not None
         async with await connect(owner_conninfo(own_database)) as connection:
-            beat = LeaseExtension(beating.id, beating.claim.id, lease_seconds=1000)
-            ((extended),) = await extend_leases(connection, [beat])
+            extension = LeaseExtension(beating.id, beating.claim.id, lease_seconds=1000)
+            ((extended),) = await extend_leases(connection, [extension])
         await make_anew(own_database)
         leases = dict(rows(own_database, "SELECT id, lease_until FROM jobs"))
         assert leases == {beating.id: extended.until, still.id: still.claim.until}
@@ -188,11 +188,11 @@ async def test_a_heartbeat_is_no_difference_and_its_lease_outlives_a_rebuild(
 
 @pytest.mark.slow
 async def test_writers_continue_during_a_rebuild_without_errors(own_database: str) -> None:
-    async with open_kitchen(own_database, lanes=2) as kitchen:
+    async with open_submitter(own_database, lanes=2) as submitter:
         over = asyncio.Event()
 
         async def guest(seed: int) -> None:
-            evening = Evening(kitchen, seed)
+            evening = Evening(submitter, seed)
             while not over.is_set():
                 await evening.go_on(1)
 
@@ -212,8 +212,8 @@ async def test_a_follower_continues_at_its_cursor_after_a_switch(
     for one in models:
         await one.catch_up()
     await make_anew(evening, *READ_MODEL_NAMES)
-    async with open_kitchen(evening) as kitchen:
-        await Evening(kitchen).go_on(40)
+    async with open_submitter(evening) as submitter:
+        await Evening(submitter).go_on(40)
     for one in models:
         await one.catch_up()
         cursor = await one.cursor()
@@ -223,8 +223,8 @@ async def test_a_follower_continues_at_its_cursor_after_a_switch(
 
 
 async def test_a_lagging_read_model_is_compared_at_its_cursor(evening: str) -> None:
-    async with open_kitchen(evening) as kitchen:
-        await Evening(kitchen).go_on(40)
+    async with open_submitter(evening) as submitter:
+        await Evening(submitter).go_on(40)
     assert wrong(await verify(evening, *READ_MODEL_NAMES)) == []
     await make_anew(evening, *READ_MODEL_NAMES)
     await follow(evening)
@@ -265,18 +265,18 @@ async def test_a_shadow_table_from_before_a_migration_is_rebuilt_from_the_start(
 async def test_a_rollback_restores_the_old_tables_with_later_events(
     evening: str,
 ) -> None:
-    async with open_kitchen(evening) as kitchen:
-        bot = await kitchen.bot()
+    async with open_submitter(evening) as submitter:
+        bot = await submitter.bot()
         rows(evening, "UPDATE bots SET auto_claim = true WHERE id = %(id)s", {"id": bot.id})
         await make_anew(evening)
-        await Evening(kitchen).go_on(40)
+        await Evening(submitter).go_on(40)
         await follow(evening)
 
         assert await roll_back(evening) == ALL
         # The manual change is back; every other row equals the log.
         difference = f"bots, id {bot.id}: auto_claim is True, should be False"
         assert wrong(await verify(evening)) == [difference]
-        await Evening(kitchen).go_on(20)
+        await Evening(submitter).go_on(20)
     await roll_back(evening, "bots")
     assert wrong(await verify(evening)) == []
 
@@ -315,14 +315,14 @@ async def test_a_locked_table_is_not_switched_and_other_sessions_do_not_wait(
     own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rebuild_module, "SWITCH_SECONDS_MAX", 0.5)
-    async with open_kitchen(own_database) as kitchen:
+    async with open_submitter(own_database) as submitter:
         with psycopg.connect(owner_conninfo(own_database)) as holder:
             process = holder.info.backend_pid
             holder.execute("SELECT * FROM bots")
             trying = asyncio.create_task(make_anew(own_database, "bots"))
             while not trying.done():
                 async with asyncio.timeout(1):
-                    await kitchen.bot()
+                    await submitter.bot()
         with pytest.raises(RebuildError, match=rf"stayed locked for 0 s \(process {process} "):
             await trying
     assert wrong(await verify(own_database)) == []
@@ -330,8 +330,8 @@ async def test_a_locked_table_is_not_switched_and_other_sessions_do_not_wait(
 
 async def test_a_switch_waits_for_open_snapshots(own_database: str) -> None:
     """A table switched after the snapshot was taken would be empty in it."""
-    async with open_kitchen(own_database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(own_database) as submitter:
+        await submitter.order()
     async with (
         await connect(reader_conninfo(own_database)) as reader,
         reader.transaction(),
@@ -364,8 +364,8 @@ SELECT %(id)s, %(version)s, %(topic)s, %(state)s, %(id)s, %(id)s, 'hand'
 async def test_an_unfoldable_aggregate_is_left_out_and_its_event_reported(
     own_database: str,
 ) -> None:
-    async with open_kitchen(own_database) as kitchen:
-        order = await kitchen.order()
+    async with open_submitter(own_database) as submitter:
+        order = await submitter.order()
     state = b'{"at":"2026-01-01T00:00:00Z"}'
     event = {"id": order.id, "version": 3, "topic": "order.deleted", "state": state}
     rows(own_database, APPEND, event)

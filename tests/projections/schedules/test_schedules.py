@@ -16,7 +16,7 @@ from daybook.domain.schedules.commands import (
 )
 from daybook.domain.schedules.schedule import MissedRuns, Schedule, run_id, schedule_id
 from daybook.eventlog.origin import Receipt
-from tests.support.committer import fold_of_the_log, live_rows, open_kitchen, rows
+from tests.support.committer import fold_of_the_log, live_rows, open_submitter, rows
 from tests.support.schedules import NAME, PLAN, Backdate, plan
 
 pytestmark = pytest.mark.anyio
@@ -27,10 +27,10 @@ def minutes_ago(minutes: float) -> datetime:
 
 
 async def test_the_table_is_the_fold_of_the_log(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
-        await kitchen.submit(PutSchedule(name="one", plan=PLAN))
-        await kitchen.submit(PutSchedule(name="two", plan=PLAN, paused=True))
-        await kitchen.submit(Backdate(minutes_ago(2), "due", cron="* * * * *"))
+    async with open_submitter(database) as submitter:
+        await submitter.submit(PutSchedule(name="one", plan=PLAN))
+        await submitter.submit(PutSchedule(name="two", plan=PLAN, paused=True))
+        await submitter.submit(Backdate(minutes_ago(2), "due", cron="* * * * *"))
         for command in (
             FireSchedule(name="due"),
             ChangeSchedule(name="one", paused=True, time_zone="UTC"),
@@ -41,7 +41,7 @@ async def test_the_table_is_the_fold_of_the_log(database: str) -> None:
             DeleteSchedule("four"),
             PutSchedule(name="four", plan=PLAN),
         ):
-            await kitchen.submit(command)
+            await submitter.submit(command)
 
             assert live_rows(database) == fold_of_the_log(database)
     live = [state for state in live_rows(database).values() if isinstance(state, Schedule)]
@@ -49,10 +49,10 @@ async def test_the_table_is_the_fold_of_the_log(database: str) -> None:
 
 
 async def test_schedule_and_job_are_one_command(database: str) -> None:
-    async with open_kitchen(database) as kitchen:
+    async with open_submitter(database) as submitter:
         due_at = minutes_ago(1)
-        await kitchen.submit(Backdate(due_at, missed_runs=MissedRuns.ALL, cron="* * * * *"))
-        await kitchen.submit(FireSchedule(name=NAME))
+        await submitter.submit(Backdate(due_at, missed_runs=MissedRuns.ALL, cron="* * * * *"))
+        await submitter.submit(FireSchedule(name=NAME))
 
     events = rows(database, "SELECT topic, command_id FROM log ORDER BY position")
     assert [topic for topic, _ in events] == ["schedule.created", "schedule.fired", "job.created"]
@@ -62,15 +62,15 @@ async def test_schedule_and_job_are_one_command(database: str) -> None:
 
 async def test_concurrent_firings_of_a_slot_create_one_job(database: str) -> None:
     async with (
-        open_kitchen(database, lanes=2) as one,
-        open_kitchen(database, lanes=2) as other,
+        open_submitter(database, lanes=2) as one,
+        open_submitter(database, lanes=2) as other,
     ):
         for number in range(20):
             due = Backdate(minutes_ago(60 + number), name=str(number), cron="0 0 1 1 *")
             await one.submit(due)
         fire = [FireSchedule(name=str(number)) for number in range(20)]
         outcomes = await asyncio.gather(
-            *(kitchen.submit(command) for command in fire for kitchen in (one, other, one)),
+            *(submitter.submit(command) for command in fire for submitter in (one, other, one)),
             return_exceptions=True,
         )
 
@@ -85,20 +85,20 @@ async def test_concurrent_firings_of_a_slot_create_one_job(database: str) -> Non
 async def test_the_log_itself_refuses_a_second_job_of_a_slot(database: str) -> None:
     """Without the schedule's row, the primary key of the log still refuses the job's id."""
     due_at = minutes_ago(10)
-    async with open_kitchen(database) as kitchen:
-        await kitchen.submit(Backdate(due_at, cron="0 0 1 1 *"))
-        await kitchen.submit(FireSchedule(name=NAME))
+    async with open_submitter(database) as submitter:
+        await submitter.submit(Backdate(due_at, cron="0 0 1 1 *"))
+        await submitter.submit(FireSchedule(name=NAME))
         rows(database, "UPDATE schedules SET next_run_at = %(due)s", {"due": due_at})
         with pytest.raises(Exception, match="already exists"):
-            await kitchen.submit(FireSchedule(name=NAME))
+            await submitter.submit(FireSchedule(name=NAME))
 
     assert rows(database, "SELECT count(*) FROM log WHERE topic = 'job.created'") == [(1,)]
 
 
 async def test_payloads_are_stored_unchanged(database: str) -> None:
     job = plan().job
-    async with open_kitchen(database) as kitchen:
-        await kitchen.submit(PutSchedule(name=str(uuid7()), plan=plan(job=job)))
+    async with open_submitter(database) as submitter:
+        await submitter.submit(PutSchedule(name=str(uuid7()), plan=plan(job=job)))
     (state,) = live_rows(database).values()
     assert isinstance(state, Schedule)
     assert state.plan.job == job

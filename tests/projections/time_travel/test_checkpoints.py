@@ -21,7 +21,7 @@ from daybook.projections.time_travel.checkpoints import (
     take_checkpoints,
 )
 from daybook.projections.time_travel.state_as_of import Past
-from tests.support.committer import MAPPER, fold_of_the_log, live_rows, open_kitchen, rows
+from tests.support.committer import MAPPER, fold_of_the_log, live_rows, open_submitter, rows
 from tests.support.databases.json_checkpoints import copy_as_json
 from tests.support.rebuilds import make_anew
 from tests.support.running.processes import ROOT
@@ -117,11 +117,11 @@ async def test_a_row_of_every_live_table_is_read_from_a_copy_in_json(database: s
 async def test_a_read_of_the_past_starts_at_the_last_checkpoint_of_either_kind(
     database: str,
 ) -> None:
-    async with open_kitchen(database) as kitchen:
+    async with open_submitter(database) as submitter:
         folded: list[dict[UUID, Any]] = []
         for copies_as_json in (True, False, True, False):
-            await kitchen.order()
-            await kitchen.bot()
+            await submitter.order()
+            await submitter.bot()
             if copies_as_json:
                 copy_as_json(database)
             else:
@@ -145,8 +145,8 @@ async def test_a_json_checkpoint_delays_the_next_one_too(database: str) -> None:
 async def test_the_previous_version_finds_no_checkpoint_it_cannot_read(
     database: str,
 ) -> None:
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
     await take(database)
     assert rows(database, COUNT_COPIES) == [(0,)]
 

@@ -18,7 +18,7 @@ from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.projections.time_travel.checkpoints import take_checkpoints
 from daybook.projections.time_travel.state_as_of import Past, position_of
-from tests.support.committer import MAPPER, open_kitchen, rows
+from tests.support.committer import MAPPER, open_submitter, rows
 from tests.support.databases.json_checkpoints import copy_as_json
 from tests.support.jobs import Workshop
 
@@ -53,20 +53,20 @@ def fold_from_zero(database: str, upto: int) -> dict[UUID, Any]:
 async def a_day(database: str, seed: int) -> None:
     """Orders complete, are deleted and restored; jobs fail, are cancelled and retried."""
     chance = random.Random(seed)
-    async with open_kitchen(database) as kitchen:
-        workshop = Workshop(kitchen)
-        bots = [await kitchen.bot() for _ in range(3)]
+    async with open_submitter(database) as submitter:
+        workshop = Workshop(submitter)
+        bots = [await submitter.bot() for _ in range(3)]
         for _ in range(40):
-            order = await kitchen.order(chance.choice([*OrderKind]))
+            order = await submitter.order(chance.choice([*OrderKind]))
             if chance.random() < 0.3:
-                await kitchen.submit(DeleteOrder(order_id=order.id))
+                await submitter.submit(DeleteOrder(order_id=order.id))
                 if chance.random() < 0.7:
-                    await kitchen.submit(RestoreOrder(order_id=order.id))
-            taken = await kitchen.claim(bot := chance.choice(bots))
+                    await submitter.submit(RestoreOrder(order_id=order.id))
+            taken = await submitter.claim(bot := chance.choice(bots))
             if taken is not None:
-                bots = [await kitchen.bot() if one is bot else one for one in bots]
+                bots = [await submitter.bot() if one is bot else one for one in bots]
                 if chance.random() < 0.8:
-                    await kitchen.complete(taken)
+                    await submitter.complete(taken)
             job = await workshop.job(subject=str(uuid7()))
             if chance.random() < 0.3:
                 await workshop.submit(CancelJob(job.id))
@@ -129,15 +129,15 @@ async def test_events_uncommitted_during_a_checkpoint_are_folded_in(
         at=datetime.now(UTC), order_id=late, number=900, kind=OrderKind.VIP, attempts_max=3
     )
     topic, state = MAPPER.encode(created)
-    async with open_kitchen(database) as kitchen:
-        await kitchen.order()
+    async with open_submitter(database) as submitter:
+        await submitter.order()
         async with await AsyncConnection.connect(owner_conninfo(database)) as writer:
             await writer.execute(APPEND_LATE, {"id": late, "topic": topic, "state": state})
-            await kitchen.order()
+            await submitter.order()
             async with await connect(reader_conninfo(database)) as reader:
                 assert await take_checkpoints(reader, settled=1) == 3
             await writer.commit()
-        await kitchen.order()
+        await submitter.order()
     async with await connect(reader_conninfo(database)) as reader:
         for position in (3, 4):
             past = (await Past.at(reader, position)).states

@@ -1,7 +1,6 @@
 """What the tests of the embedded PostgreSQL share."""
 
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -14,12 +13,13 @@ import pytest
 
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.embedded import EmbeddedPostgres
+from tests.support.running.processes import Process
 
 IS_ROOT = os.geteuid() == 0
 NOBODY = 65534
 PR_SET_CHILD_SUBREAPER = 36
 
-Supervise = Callable[..., tuple[subprocess.Popen[str], str]]
+Supervise = Callable[..., tuple[Process, str]]
 
 as_root = pytest.mark.skipif(not IS_ROOT, reason="needs root")
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")

@@ -16,7 +16,7 @@ from daybook.processors import processor
 from daybook.processors.processor import Processor
 from daybook.processors.qstash.client import QStash
 from daybook.processors.qstash.publisher import GRACE_SECONDS
-from tests.support.committer import Kitchen, fold_of_the_log, live_rows, rows
+from tests.support.committer import Submitter, fold_of_the_log, live_rows, rows
 
 READ_EVENTS = """
 SELECT aggregate_id, topic, actor, recorded_at, data FROM log WHERE topic = ANY(%(topics)s)
@@ -41,7 +41,7 @@ async def running(
     qstash: QStash | None = None,
     processors: Sequence[Processor] | None = None,
     callback_grace_seconds: float = GRACE_SECONDS,
-) -> AsyncIterator[Kitchen]:
+) -> AsyncIterator[Submitter]:
     service = Service(
         conninfo,
         order_rules=processor.OrderRules(delay_seconds=delay_seconds),
@@ -51,23 +51,23 @@ async def running(
         callback_grace_seconds=callback_grace_seconds,
     )
     async with service:
-        yield Kitchen(service.committer)
+        yield Submitter(service.committer)
 
 
-async def auto_bot(kitchen: Kitchen, completion: CompletionMode = CompletionMode.TIMER) -> Bot:
+async def auto_bot(submitter: Submitter, completion: CompletionMode = CompletionMode.TIMER) -> Bot:
     create = CreateBot(bot_id=uuid7(), auto_claim=True, completion=completion)
-    bot = (await kitchen.submit(create)).result
+    bot = (await submitter.submit(create)).result
     assert isinstance(bot, Bot)
     return bot
 
 
 async def claimed(
-    kitchen: Kitchen, seconds: float, completion: CompletionMode = CompletionMode.TIMER
+    submitter: Submitter, seconds: float, completion: CompletionMode = CompletionMode.TIMER
 ) -> Order:
     """A new bot at work on an order."""
-    bot = await kitchen.bot(completion)
-    await kitchen.order()
-    order = await kitchen.claim(bot, seconds)
+    bot = await submitter.bot(completion)
+    await submitter.order()
+    order = await submitter.claim(bot, seconds)
     assert order is not None
     return order
 

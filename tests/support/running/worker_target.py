@@ -7,56 +7,56 @@ from pathlib import Path
 
 from daybook import ClaimedJob, Fail, Lease, Worker
 
-LEASE_SECONDS = float(os.environ.get("CREW_LEASE_SECONDS", "2"))
+LEASE_SECONDS = float(os.environ.get("WORKER_LEASE_SECONDS", "2"))
 
 worker = Worker(
-    os.environ.get("CREW_URL", "http://127.0.0.1:8000"),
-    queues=["crew"],
+    os.environ.get("WORKER_URL", "http://127.0.0.1:8000"),
+    queues=["tests"],
     concurrency=20,
     lease=Lease(seconds=LEASE_SECONDS),
     grace_seconds=3,
 )
 
 
-def note(job: ClaimedJob, what: str) -> None:
-    with Path(os.environ["CREW_NOTES"]).open("a") as notes:
-        notes.write(f"{what} {job.id} {os.getpid()} {job.attempts}\n")
+def record(job: ClaimedJob, what: str) -> None:
+    with Path(os.environ["WORKER_EXECUTIONS"]).open("a") as executions:
+        executions.write(f"{what} {job.id} {os.getpid()} {job.attempts}\n")
 
 
-@worker.job("note")
-async def note_it(job: ClaimedJob) -> None:
-    note(job, "done")
+@worker.job("quick")
+async def quick(job: ClaimedJob) -> None:
+    record(job, "done")
 
 
 @worker.job("poison", attempts_max=3)
 async def poison(job: ClaimedJob) -> None:
-    note(job, "tried")
+    record(job, "tried")
     raise ValueError("poison")
 
 
 @worker.job("hopeless")
 async def hopeless(job: ClaimedJob) -> None:
-    note(job, "tried")
+    record(job, "tried")
     raise Fail("there is no such address")
 
 
 @worker.job("slow")
 async def slow(job: ClaimedJob) -> None:
-    note(job, "begun")
+    record(job, "begun")
     await asyncio.sleep(1)
-    note(job, "done")
+    record(job, "done")
 
 
 @worker.job("blocking")
 def blocking(job: ClaimedJob) -> None:
-    note(job, "begun")
+    record(job, "begun")
     time.sleep(1)
-    note(job, "done")
+    record(job, "done")
 
 
 @worker.job("endless")
 async def endless(job: ClaimedJob) -> None:
-    note(job, "begun")
+    record(job, "begun")
     await asyncio.sleep(3600)
 
 

@@ -25,9 +25,9 @@ SPOIL_AN_ORDER = "UPDATE orders SET number = number + 100"
 async def ended(api: Api, path: str, name: str) -> dict[str, Any]:
     async with asyncio.timeout(SECONDS_MAX):
         while True:
-            told: dict[str, Any] = (await api.get(path)).json[name]
-            if told["state"] != "running":
-                return told
+            body: dict[str, Any] = (await api.get(path)).json[name]
+            if body["state"] != "running":
+                return body
             await asyncio.sleep(0.05)
 
 
@@ -91,13 +91,16 @@ async def test_while_one_runs_another_is_refused_and_it_can_be_stopped(
 
 
 async def test_a_failed_rebuild_reports_the_reason(api: Api, database: str) -> None:
-    with psycopg.connect(owner_conninfo(database), autocommit=True) as other:
-        other.execute("SELECT pg_advisory_lock(%s)", [REBUILD_LOCK])
-        await api.post("/api/rebuilds", {"verifyOnly": True})
-        failed = await rebuilt(api)
+    with psycopg.connect(owner_conninfo(database), autocommit=True) as owner:
+        owner.execute("CREATE VIEW dependent AS SELECT id FROM orders")
+        try:
+            await api.post("/api/rebuilds", {"names": ["orders"]})
+            failed = await rebuilt(api)
+        finally:
+            owner.execute("DROP VIEW dependent")
 
     assert failed["state"] == "failed"
-    assert "wait until it ends" in failed["trouble"]
+    assert "drop them, rebuild" in failed["trouble"]
 
 
 async def test_a_process_that_is_killed_is_noticed(api: Api, database: str) -> None:
@@ -156,11 +159,11 @@ async def test_the_doctor_says_what_is_wrong_and_what_to_do(api: Api, database: 
     spoil(database)
 
     first, second = await asyncio.gather(*(api.post("/api/doctor") for _ in range(2)))
-    told = await ended(api, "/api/doctor", "examination")
+    result = await ended(api, "/api/doctor", "examination")
 
     assert (first.status, second.status) == (202, 202)
     assert first.json["examination"]["startedAt"] == second.json["examination"]["startedAt"]
-    findings = {one["what"]: one for one in told["findings"]}
+    findings = {one["what"]: one for one in result["findings"]}
     assert findings["database"]["health"] == "good"
     assert findings["processors"]["health"] == "bad"
     assert findings["table orders"]["health"] == "bad"

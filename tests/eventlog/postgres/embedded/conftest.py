@@ -1,7 +1,7 @@
 """Fixtures: data directories, and supervisors in separate processes."""
 
+import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import pytest
 
 from daybook.eventlog.postgres.embedded import EmbeddedPostgres
 from tests.support.databases.embedded_postgres import SUPERVISE, Supervise
-from tests.support.running.processes import ROOT
+from tests.support.running.processes import Process
 
 
 @pytest.fixture
@@ -46,19 +46,21 @@ def data_dir(made_once: Path, place: Path) -> Iterator[Path]:
 @pytest.fixture
 def supervise() -> Iterator[Supervise]:
     """Starts a supervisor in a separate process; returns the process and the conninfo."""
-    started: list[tuple[subprocess.Popen[str], Path]] = []
+    started: list[tuple[Process, Path]] = []
 
-    def start(data_dir: Path, **environment: str) -> tuple[subprocess.Popen[str], str]:
-        prefix = ["env", *(f"{name}={value}" for name, value in environment.items())]
-        command = [*prefix, sys.executable, "-c", SUPERVISE, str(data_dir)]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    def start(data_dir: Path, **variables: str) -> tuple[Process, str]:
+        process = Process(
+            [sys.executable, "-c", SUPERVISE, data_dir],
+            variables={**os.environ, **variables},
+            stderr=None,
+        )
         started.append((process, data_dir))
-        assert process.stdout is not None
-        return process, process.stdout.readline().strip()
+        assert process.says("\n")
+        return process, process.output.strip()
 
     yield start
     for process, data_dir in started:
         process.kill()
-        process.communicate()
+        process.end()
         with EmbeddedPostgres(data_dir):
             """Stops a remaining server before its directory is removed."""

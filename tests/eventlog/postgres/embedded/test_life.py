@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import stat
-import subprocess
 import threading
 import time
 from contextlib import suppress
@@ -30,6 +29,7 @@ from tests.support.databases.embedded_postgres import (
     show,
     stored_rows,
 )
+from tests.support.running.processes import Process
 
 pytestmark = pytest.mark.slow
 
@@ -154,7 +154,7 @@ def test_a_second_start_on_one_data_directory_names_the_first(
     process, conninfo = supervise(data_dir)
 
     assert refusal(data_dir) == (
-        f"Another Daybook already runs on {data_dir} (process {process.pid}). "
+        f"Another Daybook already runs on {data_dir} (process {process.process.pid}). "
         "Stop it, or choose another --data-dir."
     )
     assert execute(conninfo, "SELECT 1") == [(1,)]
@@ -178,10 +178,10 @@ def test_running_conninfo_finds_a_server_only_while_it_runs(data_dir: Path) -> N
     assert running_conninfo(data_dir) is None
 
 
-def kill_both(process: subprocess.Popen[str], data_dir: Path) -> int:
+def kill_both(process: Process, data_dir: Path) -> int:
     """Kills supervisor and server before one can react to the other."""
     pid = postmaster_pid(data_dir)
-    os.kill(process.pid, signal.SIGSTOP)
+    process.signal(signal.SIGSTOP)
     os.kill(pid, signal.SIGKILL)
     process.kill()
     eventually(lambda: is_gone(pid))
@@ -195,16 +195,12 @@ def test_a_stale_pid_of_an_unrelated_process_does_not_block_the_start(
     pid = kill_both(process, data_dir)
     left = data_dir / "pgdata" / "postmaster.pid"
     owner = left.stat().st_uid
-    somebody = subprocess.Popen(["sleep", "600"], user=owner if IS_ROOT else None)
-    try:
-        left.write_text(left.read_text().replace(str(pid), str(somebody.pid), 1))
+    with Process(["sleep", "600"], user=owner if IS_ROOT else None) as unrelated:
+        left.write_text(left.read_text().replace(str(pid), str(unrelated.process.pid), 1))
         assert running_conninfo(data_dir) is None
         with EmbeddedPostgres(data_dir) as postgres:
             assert execute(postgres.conninfo, "SELECT 1") == [(1,)]
-        assert somebody.poll() is None
-    finally:
-        somebody.kill()
-        somebody.wait()
+        assert not unrelated.has_ended
 
 
 @on_linux

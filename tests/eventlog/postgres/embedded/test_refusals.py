@@ -19,7 +19,7 @@ from tests.support.databases.embedded_postgres import (
     refusal,
     show,
 )
-from tests.support.running.processes import ROOT
+from tests.support.running.processes import Process
 
 
 def test_a_data_directory_of_an_unknown_version_is_refused_with_the_versions_found(
@@ -121,10 +121,9 @@ def test_a_killed_initdb_leaves_nothing_that_blocks_the_next_start(place: Path) 
     data_dir = place / "data"
     command = [sys.executable, "-c", SUPERVISE, str(data_dir)]
     for file in ("PG_VERSION", "global/pg_control"):
-        process = subprocess.Popen(command, cwd=ROOT)
-        eventually((data_dir / "pgdata.new" / file).exists)
-        process.kill()
-        process.wait()
+        with Process(command) as process:
+            eventually((data_dir / "pgdata.new" / file).exists)
+            process.kill()
         assert not (data_dir / "pgdata").exists()
 
     with EmbeddedPostgres(data_dir) as postgres:
