@@ -11,12 +11,11 @@ from daybook.api.http.request_reader import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
     IDEMPOTENCY_KEY_CHARACTERS_MAX,
-    USER_ID_CHARACTERS_MAX,
 )
 from daybook.api.keys.access import PUBLIC
 from daybook.api.settings.settings import Settings
 from daybook.api.version import version
-from daybook.domain.values import ERROR_CHARACTERS_MAX
+from daybook.domain.values import ERROR_CHARACTERS_MAX, KEY_CHARACTERS_MAX
 
 
 class LimitsJSON(TypedDict):
@@ -41,7 +40,7 @@ def limits_json(settings: Settings) -> LimitsJSON:
         "bodyBytesMax": settings.body_bytes_max,
         "batchBodyBytesMax": min(BATCH_BODY_BYTES_MAX, settings.batch_body_bytes_max),
         "batchMax": BATCH_MAX,
-        "userIdCharactersMax": USER_ID_CHARACTERS_MAX,
+        "userIdCharactersMax": KEY_CHARACTERS_MAX,
         "errorCharactersMax": ERROR_CHARACTERS_MAX,
         "idempotencyKeyCharactersMax": IDEMPOTENCY_KEY_CHARACTERS_MAX,
     }

@@ -105,7 +105,7 @@ class Reply(Struct, frozen=True, gc=False):
     headers: RawHeaders
 
 
-B = TypeVar("B", bound=Body)
+B = TypeVar("B", bound=Struct)
 A = TypeVar("A")
 T = TypeVar("T")
 Render = Callable[[Any], StoredResponse]
@@ -300,7 +300,7 @@ class WriteEndpoint:
         self.scope, self.needs = scope, scope.value
         self.operation = f"{method} {path}"
         self.summary = function.__doc__ or ""
-        self.takes: type[Body] = next(iter(get_type_hints(function).values()))
+        self.takes: type[Struct] = next(iter(get_type_hints(function).values()))
         self.answers = shape or answer
         self.problems, self.parameters = problems, parameters
         self.headers = headers if minimal is None else {**headers, **PREFER_HEADER}

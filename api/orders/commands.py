@@ -21,7 +21,6 @@ from daybook.api.http.problems import RETRY_AFTER, BadInputError
 from daybook.api.http.request_reader import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
-    USER_ID_CHARACTERS_MAX,
     Id,
     unprocessable,
 )
@@ -43,7 +42,7 @@ from daybook.domain.orders.commands import (
     RequeueOrder,
     RestoreOrder,
 )
-from daybook.domain.orders.order import Order, OrderKind, OrderStatus
+from daybook.domain.orders.order import Order, OrderDetails, OrderKind, OrderStatus
 from daybook.domain.values import Error
 from daybook.eventlog.origin import Receipt
 from daybook.projections.orders.order_list import find_complete
@@ -52,9 +51,8 @@ from daybook.projections.snapshot import ListBehindError
 CLEARED_AT_ONCE_MAX = 1000
 
 
-class NewOrder(Body, frozen=True):
+class NewOrder(OrderDetails, frozen=True, kw_only=True):
     type: OrderKind
-    user_id: Annotated[str, Meta(min_length=1, max_length=USER_ID_CHARACTERS_MAX)] | None = None
 
 
 class NewOrders(Body, frozen=True):
@@ -99,8 +97,8 @@ def create(new: NewOrder, context: RequestContext) -> CreateOrder:
     return CreateOrder(
         order_id=uuid7(),
         kind=new.type,
+        details=new,
         attempts_max=context.settings.attempts_max,
-        user_id=new.user_id,
         owner=context.caller.owner,
     )
 

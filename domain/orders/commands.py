@@ -34,7 +34,7 @@ from daybook.domain.orders import bot as bots
 from daybook.domain.orders import order as orders
 from daybook.domain.orders.bot import BOT, FAILURES_MAX, Bot
 from daybook.domain.orders.claim import CompletedVia, CompletionMode, OrderClaim, ReleaseReason
-from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.domain.orders.order import ORDER, Order, OrderDetails, OrderKind, OrderStatus
 
 ORDER_NUMBERS = "order_numbers"
 ATTEMPTS_MAX = 3
@@ -61,8 +61,8 @@ class BotCommand(Struct, frozen=True, kw_only=True, gc=False):
 class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
     order_id: UUID
     kind: OrderKind
+    details: OrderDetails = OrderDetails()
     attempts_max: int = ATTEMPTS_MAX
-    user_id: str | None = None
     owner: str | None = None
 
     priority: ClassVar = CommandPriority.NORMAL
@@ -72,14 +72,14 @@ class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
         return [NextNumbers(ORDER_NUMBERS, 1)]
 
     def decide(self, work: UnitOfWork) -> Order:
-        created = Order.Created(
-            at=work.now,
+        created = orders.create(
+            self.details,
             order_id=self.order_id,
             number=work.next_number(ORDER_NUMBERS),
             kind=self.kind,
             attempts_max=self.attempts_max,
-            user_id=self.user_id,
             owner=self.owner,
+            now=work.now,
         )
         return work.record(ORDER, self.order_id, created)
 

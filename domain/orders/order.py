@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import ClassVar
 from uuid import UUID
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from daybook.domain.claim import require_claim
@@ -21,6 +22,7 @@ from daybook.domain.errors import (
 )
 from daybook.domain.event import Decider, Event, EventWithReason, State, add_seconds, events_of
 from daybook.domain.orders.claim import CompletedVia, CompletionMode, OrderClaim, ReleaseReason
+from daybook.domain.values import Text
 
 
 class OrderKind(StrEnum):
@@ -41,6 +43,20 @@ class OrderStatus(StrEnum):
 
 # Module constants: an enum member lookup takes five times as long as a global.
 _PENDING, _COMPLETE = OrderStatus.PENDING, OrderStatus.COMPLETE
+
+
+class OrderDetails(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    gc=False,
+    rename="camel",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """The fields that a client chooses, with their bounds; the body of a request extends it."""
+
+    user_id: Text | None = None
 
 
 class Order(State, frozen=True, kw_only=True, gc=False):
@@ -119,6 +135,27 @@ class Order(State, frozen=True, kw_only=True, gc=False):
     @property
     def is_ready(self) -> bool:
         return self.status is _PENDING and self.deleted_at is None
+
+
+def create(
+    details: OrderDetails,
+    *,
+    order_id: UUID,
+    number: int,
+    kind: OrderKind,
+    attempts_max: int,
+    owner: str | None,
+    now: datetime,
+) -> Order.Created:
+    return Order.Created(
+        at=now,
+        order_id=order_id,
+        number=number,
+        kind=kind,
+        attempts_max=attempts_max,
+        user_id=details.user_id,
+        owner=owner,
+    )
 
 
 def has_aged(order: Order, aging_seconds: float | None, now: datetime) -> bool:

@@ -28,7 +28,7 @@ from daybook.domain.event import Decider
 from daybook.domain.orders import commands
 from daybook.domain.orders.bot import BOT, ERROR_CHARACTERS_MAX, ERRORS_MAX, Bot
 from daybook.domain.orders.claim import CompletedVia, CompletionMode, ReleaseReason
-from daybook.domain.orders.order import ORDER, ORDER_RANKS, Order, OrderKind
+from daybook.domain.orders.order import ORDER, ORDER_RANKS, Order, OrderDetails, OrderKind
 from tests.support.order_state_machine import PlainUnitOfWork
 
 FILE = FILES / "board" / "transitions.js"
@@ -115,7 +115,7 @@ def _create_order(random: Random, *_: Any) -> Command[Any]:
         order_id=uuid7(),
         kind=random.choice([*OrderKind]),
         attempts_max=random.choice([1, 3]),
-        user_id=random.choice([None, "ada"]),
+        details=OrderDetails(user_id=random.choice([None, "ada"])),
         owner=random.choice([None, "corner"]),
     )
 
