@@ -292,8 +292,8 @@ def _explains(operation: Operation, member: str, change: Change) -> bool:
 
 
 def render() -> str:
-    rules = [f"  {json.dumps(topic)}: {{\n{_fill(rule)}  }},\n" for topic, rule in derive().items()]
-    return TEXT % (json.dumps(ORDER_RANKS), "".join(rules))
+    rules = "".join(f"  {json.dumps(topic)}: {_fill(rule)},\n" for topic, rule in derive().items())
+    return TEXT % (json.dumps(ORDER_RANKS), rules)
 
 
 def _fill(rule: Rule) -> str:
@@ -303,7 +303,9 @@ def _fill(rule: Rule) -> str:
         text = f"{member}: {json.dumps(operation)}, "
         lines += [""] if len(lines[-1] + text) > COLUMNS_MAX else []
         lines[-1] += text
-    return "".join(f"    {line.rstrip()}\n" for line in lines if line)
+    if len(lines) == 1:
+        return f"{{ {lines[0].removesuffix(', ')} }}"
+    return "\n    ".join(["{", *(line.rstrip() for line in lines if line)]) + "\n  }"
 
 
 if __name__ == "__main__":

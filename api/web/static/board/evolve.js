@@ -6,40 +6,8 @@
 import { TRANSITIONS } from "./transitions.js";
 
 /** @typedef {import("../kit/feed.js").Change} Change */
-/**
- * @typedef {object} Order as in the API
- * @property {string} id
- * @property {number} orderNumber
- * @property {"NORMAL" | "VIP"} type
- * @property {"PENDING" | "PROCESSING" | "COMPLETE" | "DEAD"} status
- * @property {string | null} botId
- * @property {string | null} dueAt
- * @property {string | null} processingStartedAt
- * @property {string | null} completedAt
- * @property {string | null} deletedAt
- * @property {string} createdAt
- * @property {string} updatedAt
- * @property {string | null} claimId
- * @property {string | null} userId
- * @property {number} attempts
- * @property {number} version
- */
-/**
- * @typedef {object} Bot as in the API
- * @property {string} id
- * @property {"IDLE" | "PROCESSING" | "DEAD"} status
- * @property {string | null} currentOrderId
- * @property {boolean} autoClaim
- * @property {"timer" | "ack"} completion
- * @property {number} failuresMax
- * @property {number} failures in a row
- * @property {string[]} errors of these
- * @property {string | null} deadAt
- * @property {string} createdAt
- * @property {string} updatedAt
- * @property {string | null} deletedAt
- * @property {number} version
- */
+/** @typedef {Record<string, any>} Order in the form of `OrderJSON` in `api/orders/responses.py` */
+/** @typedef {Record<string, any>} Bot in the form of `BotJSON` */
 
 /** @type {Record<string, (parameters: any[], member: string, state: any, data: any) => any>} */
 const OPERATIONS = {

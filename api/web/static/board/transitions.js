@@ -37,18 +37,10 @@ export const TRANSITIONS = {
     attempts: ["by", "reason", {"bot_deleted": ["add", -1], "expired": ["keep"], "order_deleted": ["add", -1], "stopped": ["add", -1]}],
     processingStartedAt: ["set", null], dueAt: ["set", null], updatedAt: ["copy", "at"], version: ["add", 1],
   },
-  "order.moved_to_dlq": {
-    status: ["set", "DEAD"], version: ["add", 1],
-  },
-  "order.requeued": {
-    status: ["set", "PENDING"], attempts: ["set", 0], updatedAt: ["copy", "at"], version: ["add", 1],
-  },
-  "order.deleted": {
-    updatedAt: ["copy", "at"], deletedAt: ["copy", "at"], version: ["add", 1],
-  },
-  "order.restored": {
-    updatedAt: ["copy", "at"], deletedAt: ["set", null], version: ["add", 1],
-  },
+  "order.moved_to_dlq": { status: ["set", "DEAD"], version: ["add", 1] },
+  "order.requeued": { status: ["set", "PENDING"], attempts: ["set", 0], updatedAt: ["copy", "at"], version: ["add", 1] },
+  "order.deleted": { updatedAt: ["copy", "at"], deletedAt: ["copy", "at"], version: ["add", 1] },
+  "order.restored": { updatedAt: ["copy", "at"], deletedAt: ["set", null], version: ["add", 1] },
   "bot.created": {
     id: ["copy", "botId"], status: ["set", "IDLE"], currentOrderId: ["set", null],
     autoClaim: ["copy", "autoClaim"], completion: ["copy", "completion"], failuresMax: ["copy", "failuresMax"],
@@ -87,7 +79,5 @@ export const TRANSITIONS = {
     status: ["set", "IDLE"], failures: ["set", 0], errors: ["set", []], deadAt: ["set", null],
     updatedAt: ["copy", "at"], version: ["add", 1],
   },
-  "bot.deleted": {
-    updatedAt: ["copy", "at"], deletedAt: ["copy", "at"], version: ["add", 1],
-  },
+  "bot.deleted": { updatedAt: ["copy", "at"], deletedAt: ["copy", "at"], version: ["add", 1] },
 };
