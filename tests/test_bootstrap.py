@@ -51,11 +51,11 @@ sys.exit(int(os.environ.get("UV_CODE", "0")))
 class Repository:
     """The scripts in a directory of their own, with a PATH that holds uv and nothing else."""
 
-    def __init__(self, place: Path) -> None:
-        self.root = place / "a repository"
-        self.path = place / "path"
-        self.elsewhere = place / "elsewhere"
-        self.installs = place / "installs"
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "a repository"
+        self.path = directory / "path"
+        self.elsewhere = directory / "elsewhere"
+        self.installs = directory / "installs"
         self.python = BASE_PYTHON
         for directory in (self.root / "daybook", self.path, self.elsewhere):
             directory.mkdir(parents=True)

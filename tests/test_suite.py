@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.support.plugins.exclusive_tests import PLACE
+from tests.support.plugins.exclusive_tests import LOCKS_VARIABLE
 from tests.support.running.processes import ROOT
 
 MANY = """
@@ -34,7 +34,7 @@ def pytest_run(directory: Path, source: str, *options: str) -> str:
     """A run of its own, with the settings of this repository."""
     (directory / "test_made.py").write_text(source)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    kept.pop(PLACE, None)
+    kept.pop(LOCKS_VARIABLE, None)
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", *options, directory],
         cwd=ROOT,

@@ -47,11 +47,11 @@ def test_a_violation_is_shown_with_the_surrounding_events(story: Story, tmp_path
 
     assert done.exit_code == BROKEN
     result = done.stdout.splitlines()
-    place = next(n for n, line in enumerate(result) if line.startswith("I-13"))
-    assert result[place].startswith("I-13  invalid  No order has two claims.")
+    index = next(n for n, line in enumerate(result) if line.startswith("I-13"))
+    assert result[index].startswith("I-13  invalid  No order has two claims.")
     position = story.log[-1].position
-    assert result[place + 1].strip().startswith(f"position {position}: claimed while claim")
-    assert f"> {position}" in result[place + 12]
+    assert result[index + 1].strip().startswith(f"position {position}: claimed while claim")
+    assert f"> {position}" in result[index + 12]
 
 
 def test_an_unknown_verdict_fails_only_with_strict(story: Story, tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def test_a_change_of_exported_events_is_rejected(
 
 
 @pytest.mark.parametrize("place", [0, 1, 400])
-def test_an_event_below_an_exported_position_is_rejected(story: Story, place: int) -> None:
+def test_an_event_below_an_exported_position_is_rejected(story: Story, index: int) -> None:
     earlier = Log(story.log)
-    del earlier[place]
+    del earlier[index]
 
     assert compared(story, earlier) == (Verdict.INVALID, Verdict.INVALID)

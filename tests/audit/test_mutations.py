@@ -82,8 +82,8 @@ def is_other_side(one: Entry, other: Entry) -> bool:
 
 
 def duplicate(story: Story, chance: random.Random) -> bool:
-    place = chance.randrange(len(story.log))
-    story.log.insert(chance.randint(place, len(story.log)), story.log[place])
+    index = chance.randrange(len(story.log))
+    story.log.insert(chance.randint(index, len(story.log)), story.log[index])
     return True
 
 
@@ -103,10 +103,10 @@ def swap(story: Story, chance: random.Random) -> bool:
 def change_places(story: Story, chance: random.Random) -> bool:
     """Swaps two events of one aggregate, including their positions."""
     entry = chance.choice(story.log)
-    places = [n for n, other in enumerate(story.log) if other.aggregate == entry.aggregate]
-    if len(places) < 2:
+    indexes = [n for n, other in enumerate(story.log) if other.aggregate == entry.aggregate]
+    if len(indexes) < 2:
         return False
-    one, other = chance.sample(places, k=2)
+    one, other = chance.sample(indexes, k=2)
     first, second = story.log[one], story.log[other]
     story.log[one], story.log[other] = second, first
     story.edit(one, position=first.position)
@@ -116,31 +116,31 @@ def change_places(story: Story, chance: random.Random) -> bool:
 
 def change_fence(story: Story, chance: random.Random) -> bool:
     fenced = [n for n, entry in enumerate(story.log) if "claim_id" in said(entry)]
-    place = chance.choice(fenced)
-    old = said(story.log[place])["claim_id"]
+    index = chance.choice(fenced)
+    old = said(story.log[index])["claim_id"]
     others = {said(story.log[n])["claim_id"] for n in fenced} - {old}
-    story.say(place, claim_id=chance.choice([str(uuid4()), *sorted(others)[:1]]))
+    story.say(index, claim_id=chance.choice([str(uuid4()), *sorted(others)[:1]]))
     return any(said(story.log[n])["claim_id"] == old for n in fenced)
 
 
 def change_actor(story: Story, chance: random.Random) -> bool:
-    place = chance.randrange(len(story.log))
-    entry, actor = story.log[place], chance.choice(ACTORS)
-    story.edit(place, actor=actor)
+    index = chance.randrange(len(story.log))
+    entry, actor = story.log[index], chance.choice(ACTORS)
+    story.edit(index, actor=actor)
     may_as_well = actor == "enqueue" and entry.topic == "job.created"
     return actor != entry.actor and not may_as_well
 
 
 def edit_payload(story: Story, chance: random.Random) -> bool:
-    place = chance.randrange(len(story.log))
-    entry = story.log[place]
+    index = chance.randrange(len(story.log))
+    entry = story.log[index]
     field = chance.choice([name for name in said(entry) if name != "claim_id"])
     spoil = CONSTRAINED.get((entry.topic, field))
     if spoil is None:
         return False
     before = said(entry)[field]
-    story.say(place, **{field: spoil(chance)})
-    return bool(said(story.log[place])[field] != before)
+    story.say(index, **{field: spoil(chance)})
+    return bool(said(story.log[index])[field] != before)
 
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -201,12 +201,12 @@ def test_of_a_thousand_mutations_99_in_100_that_are_meaningful_are_rejected(
 @pytest.mark.slow
 def test_with_receipts_a_missing_event_is_found(written: Story, tmp_path: Path) -> None:
     receipts = tmp_path / "receipts.ndjson"
-    lines = [{"commandId": command, "position": place} for command, place in written.receipts]
+    lines = [{"commandId": command, "position": index} for command, index in written.receipts]
     receipts.write_bytes(b"\n".join(json.encode(line) for line in lines))
     overlooked = []
-    for place in range(0, len(written.log), 5):
+    for index in range(0, len(written.log), 5):
         story, replay = written.copy(), ReplayedState()
-        gone = story.drop(place)
+        gone = story.drop(index)
         if not is_rejected(
             story.log, replay=replay, client_records=ClientRecords(replay.facts, receipts, None)
         ):

@@ -22,10 +22,10 @@ def bench_jobs(*arguments: str | Path, **variables: str) -> str:
 
 
 def test_it_measures_our_jobs_beside_a_bare_table(server: str, tmp_path: Path) -> None:
-    place = ("--database-url", server, "--data-dir", tmp_path)
+    location = ("--database-url", server, "--data-dir", tmp_path)
     without = ("--without", "pgqueuer", "--without", "procrastinate")
 
-    said = bench_jobs(*place, *without, "--pending", "20000")
+    said = bench_jobs(*location, *without, "--pending", "20000")
 
     assert re.search(r"Daybook, HTTP ÷ bare, by 1,000: [\d.]+ with 1 worker", said)
     assert re.search(r"until an idle worker has it: p50 [\d.]+ ms, p99 [\d.]+ ms", said)
@@ -35,10 +35,10 @@ def test_it_measures_our_jobs_beside_a_bare_table(server: str, tmp_path: Path) -
 
 
 def test_it_goes_on_without_peers_that_cannot_be_installed(server: str, tmp_path: Path) -> None:
-    place = ("--database-url", server, "--data-dir", tmp_path)
+    location = ("--database-url", server, "--data-dir", tmp_path)
     no_packages = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
 
-    said = bench_jobs(*place, "--without", "daybook", **no_packages)
+    said = bench_jobs(*location, "--without", "daybook", **no_packages)
 
     assert "are not measured, because they cannot be installed" in said
     assert "│ bare │" in said

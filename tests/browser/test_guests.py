@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.visit import Visit
 from tests.support.running.service_process import ServiceProcess
 
-LINE = "/api/restaurants/corner"
+WAITLIST = "/api/restaurants/corner"
 HOSTILE = '<img src=x onerror="document.title=1"> & Ada 🍜'
 
 
@@ -28,7 +28,7 @@ def join(page: Page, name: str, party: int = 2, mobile: str = "+4915112345678") 
 
 def add_guest(service: ServiceProcess, name: str, number: int) -> Any:
     body = {"name": name, "mobileNumber": f"+49151123400{number:02}", "partySize": 2}
-    return service.ask("POST", f"{LINE}/tickets", body)["ticket"]
+    return service.ask("POST", f"{WAITLIST}/tickets", body)["ticket"]
 
 
 def rows(page: Page, status: str) -> Locator:
@@ -66,7 +66,7 @@ def test_guest_and_staff_see_the_same_ticket(visits: Callable[..., Visit]) -> No
 def test_the_desk_shows_daily_figures(visit: Visit, corner: ServiceProcess) -> None:
     ticket = add_guest(corner, "Ada", 1)
     add_guest(corner, "Charles", 2)
-    corner.ask("POST", f"{LINE}/tickets/{ticket['id']}/cancel")
+    corner.ask("POST", f"{WAITLIST}/tickets/{ticket['id']}/cancel")
     desk = visit.open("/desk/corner")
 
     expect(desk.locator("#day")).to_have_text("Today 2 joined · 0 seated · 1 left the waitlist.")
@@ -81,7 +81,7 @@ def test_a_guest_sees_the_position_advance(visit: Visit, corner: ServiceProcess)
     join(guest, "Grace")
     expect(guest.locator("#headline")).to_have_text("2 ahead of you")
     before = guest.locator("#estimate").inner_text()
-    corner.ask("POST", f"{LINE}/call-next")
+    corner.ask("POST", f"{WAITLIST}/call-next")
 
     expect(guest.locator("#headline")).to_have_text("1 ahead of you")
     expect(guest.locator("#estimate")).not_to_have_text(before)
@@ -119,7 +119,7 @@ def test_a_reload_keeps_the_ticket_and_the_guest_can_leave(
     expect(guest.locator("#headline")).to_have_text("You left the waitlist")
     press(guest, "Join again")
     expect(guest.get_by_role("button", name="Get a ticket")).to_be_visible()
-    assert corner.get(f"{LINE}/board")["board"]["waiting"] == 0
+    assert corner.get(f"{WAITLIST}/board")["board"]["waiting"] == 0
 
 
 # S2-34
@@ -142,7 +142,7 @@ def test_a_join_with_a_lost_response_creates_one_ticket(
     join(guest, "Ada")
 
     expect(guest.locator("#token")).to_have_text("RCORNER-000001")
-    assert corner.get(f"{LINE}/board")["board"]["waiting"] == 1
+    assert corner.get(f"{WAITLIST}/board")["board"]["waiting"] == 1
 
 
 def test_the_display_shows_called_and_next_tokens(visit: Visit, corner: ServiceProcess) -> None:
@@ -150,8 +150,8 @@ def test_the_display_shows_called_and_next_tokens(visit: Visit, corner: ServiceP
     expect(display.get_by_text("No calls yet")).to_be_visible()
     for number in range(4):
         add_guest(corner, f"Guest {number}", number)
-    corner.ask("POST", f"{LINE}/call-next")
-    corner.ask("POST", f"{LINE}/call-next", {"desk": "Desk 1"})
+    corner.ask("POST", f"{WAITLIST}/call-next")
+    corner.ask("POST", f"{WAITLIST}/call-next", {"desk": "Desk 1"})
 
     expect(display.locator("#last")).to_have_text("RCORNER-000002")
     expect(display.locator("#last-desk")).to_have_text("Desk 1")

@@ -37,7 +37,7 @@ class Machine:
         given = conninfo_to_dict(conninfo)
         self.user = pwd.getpwuid(os.stat(str(given["host"])).st_uid)
         url = f"postgresql://{given['user']}@/{given['dbname']}?host={given['host']}"
-        self.places = {
+        self.replacements = {
             "/opt/daybook": str(checkout),
             "/var/lib/daybook": str(top / "state"),
             "/etc/daybook.env": str(top / "daybook.env"),
@@ -52,8 +52,8 @@ class Machine:
         (top / "path" / "useradd").chmod(0o755)
 
     def here(self, text: str) -> str:
-        for printed, place in self.places.items():
-            text = text.replace(printed, place)
+        for printed, replacement in self.replacements.items():
+            text = text.replace(printed, replacement)
         return text
 
     def run(self, script: str) -> None:

@@ -1,4 +1,4 @@
-"""Short ways to put guests through a restaurant's line over HTTP."""
+"""Short functions for the tickets of a restaurant's waitlist, over HTTP."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from tests.support.asgi_client import Answer, Api, open_api
 
 SLUG = "trattoria"
-LINE = f"/api/restaurants/{SLUG}"
+WAITLIST = f"/api/restaurants/{SLUG}"
 RESTAURANT = {"slug": SLUG, "name": "Trattoria", "tokenPrefix": "DEMO123"}
 # So many come from one address in these tests that its limit would be in the way.
 MANY = 100_000
@@ -27,23 +27,23 @@ def party(mobile: int = 1, **changes: Any) -> dict[str, Any]:
     return {**usual, **changes}
 
 
-async def join(api: Api, mobile: int = 1, *, line: str = LINE, **changes: Any) -> Any:
-    answer = await api.post(f"{line}/tickets", party(mobile, **changes))
+async def join(api: Api, mobile: int = 1, *, waitlist: str = WAITLIST, **changes: Any) -> Any:
+    answer = await api.post(f"{waitlist}/tickets", party(mobile, **changes))
     assert answer.status == 201, answer.body
     return answer.json["ticket"]
 
 
-async def call_next(api: Api, line: str = LINE, **body: Any) -> Any:
-    answer = await api.post(f"{line}/call-next", body)
+async def call_next(api: Api, waitlist: str = WAITLIST, **body: Any) -> Any:
+    answer = await api.post(f"{waitlist}/call-next", body)
     assert answer.status == 200, answer.body
     return answer.json["ticket"]
 
 
 async def act(api: Api, ticket: Any, deed: str, **body: Any) -> Answer:
-    return await api.post(f"{LINE}/tickets/{ticket['id']}/{deed}", body)
+    return await api.post(f"{WAITLIST}/tickets/{ticket['id']}/{deed}", body)
 
 
-async def look(api: Api, ticket: Any, line: str = LINE) -> Any:
-    answer = await api.get(f"{line}/tickets/{ticket['id']}")
+async def look(api: Api, ticket: Any, waitlist: str = WAITLIST) -> Any:
+    answer = await api.get(f"{waitlist}/tickets/{ticket['id']}")
     assert answer.status == 200, answer.body
     return answer.json["ticket"]

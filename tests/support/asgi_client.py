@@ -126,7 +126,7 @@ class Api:
 
 
 def some_settings(**values: Any) -> Settings:
-    """Those of an open house, unless a test is about keys."""
+    """API keys are off, unless a test sets them."""
     return Settings(**{"data_dir": Path("unused"), "auth": "open", **values})
 
 

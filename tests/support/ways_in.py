@@ -140,9 +140,9 @@ class Operation:
             {
                 one["name"]: one["schema"]
                 for one in described.get("parameters", ())
-                if one["in"] == place
+                if one["in"] == location
             }
-            for place in ("path", "query")
+            for location in ("path", "query")
         )
 
     @property
@@ -183,7 +183,7 @@ class LaterDesk:
         return getattr(self._desk, name)
 
 
-class House:
+class DrivenService:
     """A service that is driven from all sides, and the requests it was sent."""
 
     def __init__(
@@ -391,8 +391,8 @@ class House:
         await self.ask(self.calm, "DELETE", "/api/orders/clear", None)
         for change in ({"failuresMax": 3}, {"status": "IDLE"}):
             await self.ask(self.calm, "PATCH", f"/api/bots/{bot['id']}", change)
-        place = {"slug": "trattoria", "name": "Trattoria", "tokenPrefix": "DEMO123"}
-        await self.ask(self.calm, "POST", "/api/restaurants", place)
+        location = {"slug": "trattoria", "name": "Trattoria", "tokenPrefix": "DEMO123"}
+        await self.ask(self.calm, "POST", "/api/restaurants", location)
         guest = {"name": "Ada Lovelace", "mobileNumber": "+491701234567", "partySize": 2}
         await self.ask(self.calm, "POST", "/api/restaurants/trattoria/tickets", guest)
         job = {"queue": "brief", "type": "send", "leaseSeconds": 0.05}
@@ -462,7 +462,7 @@ def counting_commands() -> Iterator[Counter[str]]:
 
 
 @asynccontextmanager
-async def open_house(conninfo: str, feed: Upstream) -> AsyncIterator[House]:
+async def open_driven_service(conninfo: str, feed: Upstream) -> AsyncIterator[DrivenService]:
     """A service with everything that works by itself, one that is busy, and a client's socket."""
     job = RecordJob(queue="pos", type="sync")
     mapping = FieldMapping(items="data", version="version", deleted="deleted_at")
@@ -483,4 +483,4 @@ async def open_house(conninfo: str, feed: Upstream) -> AsyncIterator[House]:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             async with listening(api, listener), daybook.AsyncClient(url) as client:
                 other = Api(App(busy, settings), busy)
-                yield House(conninfo, calm=api, busy=other, client=client, feed=feed)
+                yield DrivenService(conninfo, calm=api, busy=other, client=client, feed=feed)

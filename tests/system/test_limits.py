@@ -12,7 +12,7 @@ from tests.support.committer import rows
 from tests.support.running.processes import SECONDS_MAX
 from tests.support.running.service_process import ServiceProcess, write_guest_key
 
-LINE = "/api/restaurants/trattoria"
+WAITLIST = "/api/restaurants/trattoria"
 TICKETS = "SELECT count(*) FROM log WHERE topic = 'ticket.created'"
 
 
@@ -37,8 +37,8 @@ async def all_at_once(services: list[ServiceProcess], mobiles: list[str]) -> Cou
     limits = httpx2.Limits(max_connections=len(mobiles))
     async with httpx2.AsyncClient(limits=limits, timeout=SECONDS_MAX) as client:
 
-        async def join(place: int, mobile: str) -> int:
-            url = services[place % 2].url + f"{LINE}/tickets"
+        async def join(number: int, mobile: str) -> int:
+            url = services[number % 2].url + f"{WAITLIST}/tickets"
             guest = {"name": "Ada", "mobileNumber": mobile, "partySize": 2}
             return int((await client.post(url, json=guest)).status_code)
 

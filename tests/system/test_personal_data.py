@@ -16,7 +16,7 @@ NAME = "Wilhelmina Quackenbush"
 MOBILE = "+4915199887766"
 # Parts of them, too, in any case: what is cut or shortened is still hers.
 CANARIES = (b"wilhelmina", b"quackenbush", b"15199887766", b"99887766")
-LINE = "/api/restaurants/trattoria"
+WAITLIST = "/api/restaurants/trattoria"
 FORM = {"Idempotency-Key": "form-1"}
 GUEST = {"name": NAME, "mobileNumber": "+49 151 99887766", "partySize": 2}
 
@@ -63,7 +63,7 @@ def test_the_search_would_find_them(tmp_path: Path) -> None:
 def a_visit(service: RecordingService) -> str:
     """All that a guest may meet with, answers that refuse included; returns the ticket's id."""
     service.send("POST", "/api/restaurants", {"slug": "trattoria", "name": "Trattoria"})
-    joined = service.send("POST", f"{LINE}/tickets", GUEST, FORM)
+    joined = service.send("POST", f"{WAITLIST}/tickets", GUEST, FORM)
     assert joined.status_code == 201, joined.text
     ticket_id: str = joined.json()["ticket"]["id"]
     wrong: list[Any] = [
@@ -74,15 +74,15 @@ def a_visit(service: RecordingService) -> str:
         {**GUEST, "mobileNumber": "+49 (0) 15199887766"},
     ]
     for body in wrong:
-        refused = service.send("POST", f"{LINE}/tickets", body)
+        refused = service.send("POST", f"{WAITLIST}/tickets", body)
         assert refused.status_code in (400, 422), refused.text
-    assert service.send("POST", f"{LINE}/tickets", GUEST, FORM).status_code == 201
+    assert service.send("POST", f"{WAITLIST}/tickets", GUEST, FORM).status_code == 201
     other = {**GUEST, "name": "Quackenbush"}
-    reused = service.send("POST", f"{LINE}/tickets", other, FORM)
+    reused = service.send("POST", f"{WAITLIST}/tickets", other, FORM)
     assert reused.status_code == 422, reused.text
-    statuses = [service.send("POST", f"{LINE}/tickets", GUEST).status_code for _ in range(3)]
+    statuses = [service.send("POST", f"{WAITLIST}/tickets", GUEST).status_code for _ in range(3)]
     assert statuses == [201, 201, 429]
-    for path in (f"{LINE}/tickets/{ticket_id}", f"{LINE}/board", "/api/events", "/metrics"):
+    for path in (f"{WAITLIST}/tickets/{ticket_id}", f"{WAITLIST}/board", "/api/events", "/metrics"):
         assert service.send("GET", path).status_code == 200
     return ticket_id
 
@@ -95,7 +95,7 @@ def test_a_guests_name_and_number_are_nowhere_but_in_the_staffs_answers(
         ticket_id = a_visit(service)
         assert [answer for answer in service.answers if traces(answer)] == []
 
-        called = service.send("POST", f"{LINE}/call-next", {}).json()["ticket"]
+        called = service.send("POST", f"{WAITLIST}/call-next", {}).json()["ticket"]
         assert (called["guest"]["name"], called["guest"]["mobileNumber"]) == (NAME, MOBILE)
         subject_id = called["subjectId"]
         exported = daybook("export", tmp_path / "log.ndjson", "--data-dir", directory)
@@ -109,9 +109,9 @@ def test_a_guests_name_and_number_are_nowhere_but_in_the_staffs_answers(
         erased = service.send("POST", f"/api/subjects/{subject_id}/erase", {"reason": "She asked."})
         assert erased.status_code == 200, erased.text
         service.answers.clear()
-        staff = service.send("GET", f"{LINE}/tickets").json()["tickets"]
+        staff = service.send("GET", f"{WAITLIST}/tickets").json()["tickets"]
         assert [one["guest"] for one in staff] == [None] * 3
-        service.send("GET", f"{LINE}/tickets/{ticket_id}/history")
+        service.send("GET", f"{WAITLIST}/tickets/{ticket_id}/history")
         assert [answer for answer in service.answers if traces(answer)] == []
         verified = daybook("rebuild", "--all", "--verify-only", "--data-dir", directory)
         assert verified.returncode == 0, verified.stdout + verified.stderr

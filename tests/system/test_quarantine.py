@@ -42,17 +42,17 @@ ALTER TABLE stored_events ENABLE TRIGGER ALL;
 
 
 @asynccontextmanager
-async def open_house(conninfo: str) -> AsyncIterator[Api]:
+async def open_full_api(conninfo: str) -> AsyncIterator[Api]:
     async with Service(conninfo, guest_key=GUEST_KEY) as service:
         yield Api(App(service, some_settings()), service)
 
 
 @asynccontextmanager
-async def open_poisoned_house(conninfo: str) -> AsyncIterator[tuple[Api, set[UUID]]]:
+async def open_poisoned_api(conninfo: str) -> AsyncIterator[tuple[Api, set[UUID]]]:
     """The bad events are older than the service."""
     async with open_api(conninfo) as api:
         bad = await poisoned(api, conninfo)
-    async with open_house(conninfo) as api:
+    async with open_full_api(conninfo) as api:
         yield api, bad
 
 
@@ -106,7 +106,7 @@ async def poisoned(api: Api, conninfo: str) -> set[UUID]:
 async def test_what_cannot_be_read_is_in_quarantine_within_ten_seconds(  # I-40
     own_database: str,
 ) -> None:
-    async with open_poisoned_house(own_database) as (api, bad):
+    async with open_poisoned_api(own_database) as (api, bad):
         found = await until_detected(api, bad)
         assert found.keys() == {str(one) for one in bad}
         for one in found.values():
@@ -140,7 +140,7 @@ async def test_every_tool_goes_on_and_names_what_cannot_be_read(own_database: st
 
 
 async def test_an_operator_sets_it_aside_with_a_reason(own_database: str) -> None:  # I-40
-    async with open_poisoned_house(own_database) as (api, bad):
+    async with open_poisoned_api(own_database) as (api, bad):
         await until_detected(api, bad)
         for one in bad:
             path = f"/api/quarantine/{one}/set-aside"
@@ -171,7 +171,7 @@ async def test_an_operator_sets_it_aside_with_a_reason(own_database: str) -> Non
 
 
 async def test_a_stream_goes_on_past_what_cannot_be_read(own_database: str) -> None:  # I-40
-    async with open_house(own_database) as api:
+    async with open_full_api(own_database) as api:
         first = await api.order()
         spoil(own_database, POISONS[0], first["id"])
         async with api.service.tail.subscription(LogPosition(0)) as subscription:

@@ -36,7 +36,14 @@ from tests.support.described_values import INSTANTS, NUMBERS, TEXTS
 from tests.support.plugins.figures import Figures
 from tests.support.rebuilds import make_anew, verify
 from tests.support.running.feeds import serving_feed
-from tests.support.ways_in import WAYS, Act, Draw, House, counting_commands, open_house
+from tests.support.ways_in import (
+    WAYS,
+    Act,
+    Draw,
+    DrivenService,
+    counting_commands,
+    open_driven_service,
+)
 from tests.system.test_quarantine import audit, findings
 
 COMMANDS_A_LOOK = 10
@@ -69,9 +76,9 @@ def all_commands() -> set[str]:
     return {one.__name__ for one in found if isinstance(one, type) and hasattr(one, "decide")}
 
 
-def some_of(house: House, draw: Draw) -> list[Act]:
-    ways = [house.http] * 12 + [house.enqueue] * 2 + [house.sdk] * 2
-    ways += [house.follow_ups, house.schedules, house.upstream]
+def some_of(service: DrivenService, draw: Draw) -> list[Act]:
+    ways = [service.http] * 12 + [service.enqueue] * 2 + [service.sdk] * 2
+    ways += [service.follow_ups, service.schedules, service.upstream]
     acts: list[Act] = []
     try:
         for _ in range(COMMANDS_A_LOOK):
@@ -88,16 +95,16 @@ async def at_once(acts: Sequence[Act]) -> None:
     await asyncio.gather(*acts)
 
 
-async def read_everything(house: House) -> None:
+async def read_everything(service: DrivenService) -> None:
     """Every address that is read, of all that was made; and of some of each kind, everything."""
-    paths = [path for path in house.reads if "{" not in path and not path.startswith(NOT_READ)]
-    for kind, ids in house.seen.by_kind.items():
-        for read in house.reads:
+    paths = [path for path in service.reads if "{" not in path and not path.startswith(NOT_READ)]
+    for kind, ids in service.seen.by_kind.items():
+        for read in service.reads:
             if read.startswith(f"/api/{kind}s/{{id}}"):
                 paths += [read.replace("{id}", one) for one in [*ids][-SAMPLED:]]
     paths += [f"/api/{kind}?asOf=5" for kind in ("jobs", "orders", "queues")]
     for path in paths:
-        await house.ask(house.calm, "GET", path, None)
+        await service.ask(service.calm, "GET", path, None)
 
 
 def imported(export: Path, conninfo: str) -> None:
@@ -146,10 +153,10 @@ def assert_all_tools_are_content(conninfo: str) -> None:
     assert {name: one for name, one in compared.items() if not one.is_equal or one.left_out} == {}
 
 
-def run_all_ways(own_database: str, looks: int) -> tuple[House, Counter[str]]:
+def run_all_ways(own_database: str, looks: int) -> tuple[DrivenService, Counter[str]]:
     with serving_feed() as feed, counting_commands() as commands, asyncio.Runner() as runner:
-        opened = open_house(own_database, feed)
-        house = runner.run(opened.__aenter__())
+        opened = open_driven_service(own_database, feed)
+        service = runner.run(opened.__aenter__())
 
         @settings(
             max_examples=looks,
@@ -161,7 +168,7 @@ def run_all_ways(own_database: str, looks: int) -> tuple[House, Counter[str]]:
         )
         @given(st.data())
         def look(data: st.DataObject) -> None:
-            runner.run(at_once(some_of(house, data.draw)))
+            runner.run(at_once(some_of(service, data.draw)))
 
         @settings(
             max_examples=3,
@@ -172,52 +179,52 @@ def run_all_ways(own_database: str, looks: int) -> tuple[House, Counter[str]]:
         )
         @given(st.data())
         def look_at_each(data: st.DataObject) -> None:
-            for operation in house.operations:
-                runner.run(house.http(data.draw, operation))
-            runner.run(house.keys(data.draw))
+            for operation in service.operations:
+                runner.run(service.http(data.draw, operation))
+            runner.run(service.keys(data.draw))
 
         try:
             look()
             look_at_each()
-            runner.run(house.a_round())
-            runner.run(read_everything(house))
+            runner.run(service.a_round())
+            runner.run(read_everything(service))
         finally:
             runner.run(opened.__aexit__(*sys.exc_info()))
         runner.run(make_anew(own_database, "orders"))
-    return house, commands
+    return service, commands
 
 
 def check_all_ways(
     server: str, template: str, conninfo: str, tmp_path: Path, looks: int
-) -> tuple[House, Counter[str]]:
-    """The house after all checks, and the commands that reached a committer, by type."""
+) -> tuple[DrivenService, Counter[str]]:
+    """The service after all checks, and the commands that reached a committer, by type."""
     export = tmp_path / "log.ndjson"
-    house, commands = run_all_ways(conninfo, looks)
-    assert not house.faults, "\n".join(house.faults[:10])
-    errors = {answer: number for answer, number in house.answers.items() if answer[1] >= 500}
-    assert not errors, f"0 answers of 500 or above were expected of {house.answers.total()}"
+    service, commands = run_all_ways(conninfo, looks)
+    assert not service.faults, "\n".join(service.faults[:10])
+    errors = {answer: number for answer, number in service.answers.items() if answer[1] >= 500}
+    assert not errors, f"0 answers of 500 or above were expected of {service.answers.total()}"
     with psycopg.connect(reader_conninfo(conninfo), autocommit=True) as connection:
         upto = settled_upto(connection, None)
         export_file(export, connection, after=0, upto=upto, tick=lambda _position: None)
-    spoilt_lines(export, house.counts)
+    spoilt_lines(export, service.counts)
     assert unreadable(conninfo) == []
     assert_all_tools_are_content(conninfo)
     with fresh_database(server, template) as other:
         imported(export, other)
         assert_all_tools_are_content(other)
-    assert [way for way in (*WAYS, "import") if not house.counts[way]] == []
-    return house, commands
+    assert [way for way in (*WAYS, "import") if not service.counts[way]] == []
+    return service, commands
 
 
-def commands_sent(house: House) -> dict[str, int]:
-    return {way: house.counts[way] for way in (*WAYS, "import")}
+def commands_sent(service: DrivenService) -> dict[str, int]:
+    return {way: service.counts[way] for way in (*WAYS, "import")}
 
 
 def test_no_way_in_leaves_anything_that_cannot_be_read(
     server: str, template: str, own_database: str, tmp_path: Path
 ) -> None:  # I-04, I-40
-    house, _ = check_all_ways(server, template, own_database, tmp_path, looks=20)
-    assert sum(commands_sent(house).values()) >= 200
+    service, _ = check_all_ways(server, template, own_database, tmp_path, looks=20)
+    assert sum(commands_sent(service).values()) >= 200
 
 
 @pytest.mark.slow
@@ -225,15 +232,15 @@ def test_no_way_in_leaves_anything_that_cannot_be_read(
 def test_five_thousand_commands_through_every_way_in_leave_nothing_that_cannot_be_read(
     server: str, template: str, own_database: str, tmp_path: Path, figures: Figures
 ) -> None:  # I-04, I-40
-    house, commands = check_all_ways(server, template, own_database, tmp_path, looks=950)
-    sent, statuses = commands_sent(house), Counter[int]()
-    for (_, status), number in house.answers.items():
+    service, commands = check_all_ways(server, template, own_database, tmp_path, looks=950)
+    sent, statuses = commands_sent(service), Counter[int]()
+    for (_, status), number in service.answers.items():
         statuses[status] += number
-    driven = all_commands() - WRAPPERS - NOT_DRIVEN
-    decided = {name: number for name, number in commands.items() if name in driven}
+    expected = all_commands() - WRAPPERS - NOT_DRIVEN
+    decided = {name: number for name, number in commands.items() if name in expected}
     figures("commands by way in", sent)
     figures("commands handed to a committer", {f"of {len(decided)} types": sum(decided.values())})
     figures("answers by status", statuses)
     assert sum(sent.values()) >= 5_000
     assert sum(decided.values()) >= 5_000
-    assert not driven - decided.keys(), sorted(driven - decided.keys())
+    assert not expected - decided.keys(), sorted(expected - decided.keys())

@@ -40,7 +40,7 @@ def test_alerts_ring_when_they_should_and_only_then() -> None:
 def test_prometheus_takes_every_question_of_the_dashboard(tmp_path: Path) -> None:
     dashboard = json.loads((OPERATE / "dashboard.json").read_text(encoding="utf-8"))
     asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    rules = [{"record": f"asked:{place}", "expr": expr} for place, expr in enumerate(asked)]
+    rules = [{"record": f"asked:{index}", "expr": expr} for index, expr in enumerate(asked)]
     # JSON is YAML.
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "a", "rules": rules}]}))
 

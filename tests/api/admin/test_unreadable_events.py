@@ -36,7 +36,7 @@ LISTS = (
 
 
 @asynccontextmanager
-async def open_house(conninfo: str) -> AsyncIterator[Api]:
+async def open_full_api(conninfo: str) -> AsyncIterator[Api]:
     """With everything that works by itself."""
     async with Service(conninfo, guest_key=GUEST_KEY) as service:
         yield Api(App(service, some_settings()), service)
@@ -60,7 +60,7 @@ async def _lists(api: Api) -> None:
 
 @pytest.mark.parametrize("poison", JOB_POISONS, ids=lambda one: one.name)
 async def test_a_bad_job_stops_no_other(database: str, poison: Poison) -> None:  # I-40
-    async with open_house(database) as api:
+    async with open_full_api(database) as api:
         bad = spoil(database, poison, (await enqueue(api))["id"])
         good = await enqueue(api)
         assert good["id"] in [job["id"] for job in await _claims(api, 5)]
@@ -78,7 +78,7 @@ async def test_a_bad_job_stops_no_other(database: str, poison: Poison) -> None: 
 
 @pytest.mark.parametrize("poison", POISONS, ids=lambda one: one.name)
 async def test_a_bad_order_stops_no_other(database: str, poison: Poison) -> None:  # I-40
-    async with open_house(database) as api:
+    async with open_full_api(database) as api:
         order, other = await api.order("VIP"), await api.order()
         bot = await api.bot()
         bad = spoil(database, poison, order["id"])
@@ -92,13 +92,13 @@ async def test_a_bad_order_stops_no_other(database: str, poison: Poison) -> None
 
 
 async def test_a_restart_finds_the_queue_as_it_was(database: str) -> None:  # I-40
-    async with open_house(database) as api:
+    async with open_full_api(database) as api:
         ids = [(await enqueue(api))["id"] for _ in range(len(JOB_POISONS))]
         good = await enqueue(api)
     for poison, job_id in zip(JOB_POISONS, ids, strict=True):
         spoil(database, poison, job_id)
     append(database, "job.created", b"nonsense")
     append(database, "nobody.knows", b"{}")
-    async with open_house(database) as api:
+    async with open_full_api(database) as api:
         assert good["id"] in [job["id"] for job in await _claims(api, 10)]
         await _lists(api)

@@ -7,7 +7,7 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from daybook.domain.messages.commands import Backlog, Push
-from tests.support.api_tickets import LINE, join, open_restaurant
+from tests.support.api_tickets import WAITLIST, join, open_restaurant
 from tests.support.asgi_client import Api
 from tests.support.committer import origin, rows
 from tests.support.jobs import new_job
@@ -74,7 +74,7 @@ async def accept(api: Api) -> UUID:
 
 def address(path: str, ids: dict[str, str]) -> str:
     thing = next(ids[start] for start in ids if path.startswith(start))
-    return path.replace(TICKET.partition("/tickets")[0], LINE).replace("{id}", thing)
+    return path.replace(TICKET.partition("/tickets")[0], WAITLIST).replace("{id}", thing)
 
 
 async def test_a_command_with_an_outdated_version_changes_nothing(api: Api, database: str) -> None:

@@ -9,13 +9,13 @@ import pytest
 from daybook.api.http import read_position
 from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.support.api_keys import holder
-from tests.support.api_tickets import LINE, open_counter_api, open_restaurant
+from tests.support.api_tickets import WAITLIST, open_counter_api, open_restaurant
 from tests.support.asgi_client import Answer, Api
 from tests.support.committer import rows
 
 pytestmark = pytest.mark.anyio
 
-BOARD = f"{LINE}/board"
+BOARD = f"{WAITLIST}/board"
 
 
 async def read(api: Api, path: str, position: str) -> Answer:

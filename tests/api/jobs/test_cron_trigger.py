@@ -197,10 +197,10 @@ def test_a_secret_that_can_be_guessed_or_not_be_sent_is_refused_at_the_start(sec
 
 
 @pytest.mark.usefixtures("handy")
-@pytest.mark.parametrize("place", ["handy", "no_such_module:worker", "handy_jobs:nobody"])
-def test_an_unknown_worker_is_refused_at_startup(place: str) -> None:
+@pytest.mark.parametrize("worker", ["handy", "no_such_module:worker", "handy_jobs:nobody"])
+def test_an_unknown_worker_is_refused_at_startup(worker: str) -> None:
     with pytest.raises(SetupError, match="DAYBOOK_CRON_WORKER="):
-        cron_access(some_settings(cron_worker=place))
+        cron_access(some_settings(cron_worker=worker))
     with pytest.raises(SetupError, match="no method process"):
         cron_access(some_settings(cron_worker="handy_jobs:nothing"))
 

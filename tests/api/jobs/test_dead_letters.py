@@ -96,7 +96,7 @@ async def test_a_redrive_starts_every_dead_job_over_and_no_other(api: Api) -> No
 
 
 @pytest.mark.parametrize(
-    ("wanted", "places"),
+    ("wanted", "indexes"),
     [
         ({"queue": "invoices"}, [2, 3]),
         ({"type": "send"}, [0, 1]),
@@ -108,7 +108,7 @@ async def test_a_redrive_starts_every_dead_job_over_and_no_other(api: Api) -> No
     ],
 )
 async def test_a_filter_selects_dead_jobs(
-    api: Api, wanted: dict[str, str], places: list[int]
+    api: Api, wanted: dict[str, str], indexes: list[int]
 ) -> None:
     made = [
         *await bury(api, 1, "no such address"),
@@ -118,11 +118,11 @@ async def test_a_filter_selects_dead_jobs(
     ]
 
     counted = await redrive(api, {"filter": wanted, "dryRun": True})
-    assert counted == {"matched": len(places), "redriven": 0, "more": False, "nextCursor": None}
+    assert counted == {"matched": len(indexes), "redriven": 0, "more": False, "nextCursor": None}
     assert len(await dead(api)) == 4
     result = await redrive(api, {"filter": wanted})
-    assert (result["matched"], result["redriven"]) == (len(places), len(places))
-    meant = {made[place]["id"] for place in places}
+    assert (result["matched"], result["redriven"]) == (len(indexes), len(indexes))
+    meant = {made[index]["id"] for index in indexes}
     assert set(await dead(api)) == set(ids(made)) - meant
 
 

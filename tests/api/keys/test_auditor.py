@@ -27,38 +27,38 @@ STREAMS = ("/api/stream", "/api/restaurants/{slug}/stream")
 MOMENT_SECONDS = 0.5
 
 
-class House(Struct):
+class Actors(Struct):
     admin: Holder
     staff: Holder
     auditor: Holder
-    places: dict[str, str]
+    parameters: dict[str, str]
     tickets: list[dict[str, Any]]
     position: str
     """Where the log ended before any guest was called."""
 
 
 @pytest.fixture
-async def house(database: str) -> AsyncIterator[House]:
+async def actors(database: str) -> AsyncIterator[Actors]:
     """Guests in every status, with a name and a number that occur nowhere else."""
     async with open_counter_api(database, auth="keys", tickets_per_mobile_max=1000) as api:
         admin = await holder(api, database, "admin")
         staff = await holder(api, database, "staff")
         auditor = await holder(api, database, "auditor")
         await open_restaurant(admin, "own")
-        line = "/api/restaurants/own"
+        waitlist = "/api/restaurants/own"
         party = {"name": NAME, "mobileNumber": NUMBER, "partySize": 2}
-        joined = [await admin.post(f"{line}/tickets", party) for _ in range(4)]
+        joined = [await admin.post(f"{waitlist}/tickets", party) for _ in range(4)]
         tickets = [one.json["ticket"] for one in joined]
         position = joined[-1].headers["daybook-position"]
         for verb in ("seat", "no-show"):
-            called = (await staff.post(f"{line}/call-next", {})).json["ticket"]
+            called = (await staff.post(f"{waitlist}/call-next", {})).json["ticket"]
             assert called["guest"]["name"] == NAME
-            done = await staff.post(f"{line}/tickets/{called['id']}/{verb}", {})
+            done = await staff.post(f"{waitlist}/tickets/{called['id']}/{verb}", {})
             assert done.status == 200, done.body
-        await staff.post(f"{line}/call-next", {})
+        await staff.post(f"{waitlist}/call-next", {})
         job = (await admin.post("/api/jobs", {"queue": "own", "type": "t"})).json["job"]
-        places = {"{slug}": "own", "{name}": "own", "{queue}": "own", "{id}": job["id"]}
-        yield House(admin, staff, auditor, places, tickets, position)
+        parameters = {"{slug}": "own", "{name}": "own", "{queue}": "own", "{id}": job["id"]}
+        yield Actors(admin, staff, auditor, parameters, tickets, position)
 
 
 def shows(body: bytes) -> list[bytes]:
@@ -93,27 +93,27 @@ async def read_for_a_moment(holder: Holder, path: str) -> bytes:
     return b"".join(sent)
 
 
-def paths(house: House, path: str) -> list[str]:
+def paths(actors: Actors, path: str) -> list[str]:
     """The route for each resource, now and as of the past."""
-    for place in ("{slug}", "{name}", "{queue}"):
-        path = path.replace(place, house.places[place])
-    ids = [one["id"] for one in house.tickets] if "ticket" in path else [house.places["{id}"]]
+    for parameter in ("{slug}", "{name}", "{queue}"):
+        path = path.replace(parameter, actors.parameters[parameter])
+    ids = [one["id"] for one in actors.tickets] if "ticket" in path else [actors.parameters["{id}"]]
     filled = [path.replace("{id}", one) for one in ids] if "{id}" in path else [path]
-    queries = ["", f"?asOf={house.position}", "?limit=100", "?status=SEATED", "?topic=ticket."]
+    queries = ["", f"?asOf={actors.position}", "?limit=100", "?status=SEATED", "?topic=ticket."]
     return [one + query for one in filled for query in queries]
 
 
-async def test_an_auditor_sees_no_guest_on_any_route(house: House) -> None:  # SEC-23
+async def test_an_auditor_sees_no_guest_on_any_route(actors: Actors) -> None:  # SEC-23
     assert {path for _, path, _ in cells()} >= {"/api/restaurants/{slug}/tickets", "/api/events"}
     seen, asked = [], 0
     for method, path, needs in cells():
         if not needs & (AUDITOR | PUBLIC) or (method != "GET" and not needs & AUDITOR):
             continue
-        for one in paths(house, path):
+        for one in paths(actors, path):
             if path in STREAMS:
-                body = await read_for_a_moment(house.auditor, one)
+                body = await read_for_a_moment(actors.auditor, one)
             else:
-                answer = await house.auditor.ask(method, one, BODIES.get(f"{method} {path}"))
+                answer = await actors.auditor.ask(method, one, BODIES.get(f"{method} {path}"))
                 body = answer.body
             asked += bool(body)
             if found := shows(body):
@@ -122,30 +122,30 @@ async def test_an_auditor_sees_no_guest_on_any_route(house: House) -> None:  # S
     assert asked > len(ROUTES)
 
 
-async def test_an_auditor_may_not_do_what_shows_guests_to_the_staff(house: House) -> None:
-    line = "/api/restaurants/own"
+async def test_an_auditor_may_not_do_what_shows_guests_to_the_staff(actors: Actors) -> None:
+    waitlist = "/api/restaurants/own"
     for path, body in (
-        (f"{line}/ticket-search", {"mobileNumber": NUMBER}),
-        (f"{line}/call-next", {}),
-        (f"{line}/tickets/{house.tickets[2]['id']}/call", {}),
+        (f"{waitlist}/ticket-search", {"mobileNumber": NUMBER}),
+        (f"{waitlist}/call-next", {}),
+        (f"{waitlist}/tickets/{actors.tickets[2]['id']}/call", {}),
         ("/api/subjects/find", {"restaurant": "own", "mobileNumber": NUMBER}),
     ):
-        assert (await house.auditor.post(path, body)).problem == (403, "forbidden"), path
+        assert (await actors.auditor.post(path, body)).problem == (403, "forbidden"), path
 
 
-async def test_an_auditor_sees_the_line_without_its_guests(house: House) -> None:
-    line = "/api/restaurants/own/tickets"
-    for query in ("", f"?asOf={house.position}", "?status=SEATED"):
-        theirs = (await house.staff.get(line + query)).json["tickets"]
-        audited = (await house.auditor.get(line + query)).json["tickets"]
+async def test_an_auditor_sees_the_line_without_its_guests(actors: Actors) -> None:
+    waitlist = "/api/restaurants/own/tickets"
+    for query in ("", f"?asOf={actors.position}", "?status=SEATED"):
+        theirs = (await actors.staff.get(waitlist + query)).json["tickets"]
+        audited = (await actors.auditor.get(waitlist + query)).json["tickets"]
         assert {one["guest"]["name"] for one in theirs} == {NAME}
         for one in theirs:
             del one["guest"]
         assert audited == theirs != []
 
 
-async def test_an_auditor_who_is_also_staff_sees_them(house: House, database: str) -> None:
-    both = await holder(house.admin, database, "staff", "auditor")
+async def test_an_auditor_who_is_also_staff_sees_them(actors: Actors, database: str) -> None:
+    both = await holder(actors.admin, database, "staff", "auditor")
     answer = await both.get("/api/restaurants/own/tickets")
     assert answer.status == 200, answer.body
     (first, *_) = answer.json["tickets"]

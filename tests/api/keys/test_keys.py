@@ -389,10 +389,10 @@ def test_arbitrary_bytes_are_not_parsed_as_a_key(text: bytes) -> None:
 
 @settings(deadline=None)
 @given(st.sampled_from(["client", "client:vip", "bot"]), st.integers(0, 90), st.integers(1, 255))
-def test_a_key_with_one_changed_character_is_invalid(scope: str, place: int, change: int) -> None:
+def test_a_key_with_one_changed_character_is_invalid(scope: str, index: int, change: int) -> None:
     key = new_key_text(scope, new_name()).write().encode()
-    place %= len(key)
-    garbled = key[:place] + bytes([key[place] ^ change]) + key[place + 1 :]
+    index %= len(key)
+    garbled = key[:index] + bytes([key[index] ^ change]) + key[index + 1 :]
     assert read_key_text(key) is not None
     assert read_key_text(garbled) is None
 
@@ -416,8 +416,8 @@ async def test_a_key_change_committed_late_is_still_noticed(database: str) -> No
         assert hidden is not None
         async with ApiKeyCache(database) as key_cache:
             assert key_cache.caller(late.encode(), ANY_KEY.value) is None
-            places = ", ".join(["%s"] * len(hidden))
-            owner.execute(f"INSERT INTO daybook.keys VALUES ({places})".encode(), hidden)
+            placeholders = ", ".join(["%s"] * len(hidden))
+            owner.execute(f"INSERT INTO daybook.keys VALUES ({placeholders})".encode(), hidden)
             owner.execute(age, {"name": name_of(late)})
             await key_cache.refresh()
             for key in (early, late):

@@ -20,14 +20,14 @@ from daybook.api.runtime.service import Service
 from daybook.api.telemetry.counters import read_count
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.side_tables.rate_limit_windows import Limit, LimitRequest, LimitState
-from tests.support.api_tickets import LINE, open_restaurant, party
+from tests.support.api_tickets import WAITLIST, open_restaurant, party
 from tests.support.asgi_client import GUEST_KEY, Answer, Api, open_api, some_settings
 from tests.support.committer import eventually, rows
 from tests.support.databases.tcp_proxy import proxy_to
 
 pytestmark = pytest.mark.anyio
 
-JOIN = f"{LINE}/tickets"
+JOIN = f"{WAITLIST}/tickets"
 TICKETS = "SELECT count(*) FROM log WHERE topic = 'ticket.created'"
 KIOSK = "a-kiosk's-key-that-is-long"
 
@@ -122,7 +122,7 @@ def test_a_request_refused_by_two_limits_gets_the_longer_wait() -> None:  # SEC-
             LimitState(name="soon", has_room=False, remaining=0, seconds=12.2, **common),
             LimitState(name="late", has_room=False, remaining=0, seconds=1800.5, **common),
         ]
-        refused = decision_of(asked, [standings[place] for place in order])
+        refused = decision_of(asked, [standings[index] for index in order])
         assert (refused.limit, refused.retry_after_seconds) == ("late", 1801)
         assert refused.headers["Retry-After"] == "1801"
     # A limit with room does not extend the wait.
@@ -239,9 +239,9 @@ async def test_restaurants_and_routes_are_limited_each_by_itself(api: Api) -> No
     limits: RateLimits = api.app.rate_limits  # type: ignore[attr-defined]  # ours
     one, other = uuid4(), uuid4()
 
-    async def ask(place: Any, route: str) -> bool:
+    async def ask(restaurant: Any, route: str) -> bool:
         result = await limits.admit(
-            place,
+            restaurant,
             pseudonym="ada",
             address="192.0.2.1",
             route=route,

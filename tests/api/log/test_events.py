@@ -20,7 +20,7 @@ from daybook.api.log import events as events_module
 from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.support.asgi_client import Answer, Api, open_api
-from tests.support.committer import Submitter, eventually, rows
+from tests.support.committer import Submitter, rows
 from tests.support.databases.tcp_proxy import proxy_to
 from tests.support.jobs import Workshop
 from tests.support.running.processes import ROOT
@@ -265,9 +265,16 @@ async def test_a_client_that_leaves_is_not_read_for(
     for _ in range(100):
         await api.order()
 
+    has_enough = asyncio.Event()
+
     class Leaving(Client):
+        async def send(self, message: Message) -> None:
+            await super().send(message)
+            if len(self.messages) >= 4:
+                has_enough.set()
+
         async def receive(self) -> Message:
-            await eventually(lambda: len(self.messages) >= 4)
+            await has_enough.wait()
             return {"type": "http.disconnect"}
 
     left = await lines(api, client=Leaving())

@@ -31,7 +31,7 @@ DESCRIBED = {
 }
 
 
-class House:
+class StreamedApi:
     """A service and its application."""
 
     def __init__(self, opened: Api) -> None:
@@ -98,21 +98,21 @@ class Client:
 
 
 @pytest.fixture
-async def house(database: str) -> AsyncIterator[House]:
+async def streamed(database: str) -> AsyncIterator[StreamedApi]:
     async with open_api(database) as opened:
-        yield House(opened)
+        yield StreamedApi(opened)
 
 
-async def connected(house: House, last: str | None = None) -> Client:
-    client = house.ask(last)
+async def connected(streamed: StreamedApi, last: str | None = None) -> Client:
+    client = streamed.ask(last)
     await eventually(lambda: client.text)
     return client
 
 
-async def test_a_change_has_position_topic_and_data(house: House) -> None:  # D-08
-    client = await connected(house)
-    order, bot = await house.submitter.order(OrderKind.VIP), await house.submitter.bot()
-    claimed = await house.submitter.claim(bot)
+async def test_a_change_has_position_topic_and_data(streamed: StreamedApi) -> None:  # D-08
+    client = await connected(streamed)
+    order, bot = await streamed.submitter.order(OrderKind.VIP), await streamed.submitter.bot()
+    claimed = await streamed.submitter.claim(bot)
     await client.got(4)
     await client.leave()
 
@@ -133,17 +133,17 @@ async def test_a_change_has_position_topic_and_data(house: House) -> None:  # D-
     assert len(events[3]["data"]["dueAt"]) == len("2026-03-01T12:00:00.000Z")
 
 
-async def test_the_stream_matches_the_resource_of_a_complete_order(house: House) -> None:
+async def test_the_stream_matches_the_resource_of_a_complete_order(streamed: StreamedApi) -> None:
     # S0-01
-    client = await connected(house)
-    order = await house.submitter.order()
-    claimed = await house.submitter.claim(await house.submitter.bot())
+    client = await connected(streamed)
+    order = await streamed.submitter.order()
+    claimed = await streamed.submitter.claim(await streamed.submitter.bot())
     assert claimed is not None
-    await house.submitter.complete(claimed)
+    await streamed.submitter.complete(claimed)
     await client.got(6)
     await client.leave()
 
-    shown = (await Api(house.app).get(f"/api/orders/{order.id}")).json["order"]
+    shown = (await Api(streamed.app).get(f"/api/orders/{order.id}")).json["order"]
     events = [orjson.loads(block["data"]) for block in client.blocks]
     claim, end = (
         next(one["data"] for one in events if one["topic"] == topic)
@@ -155,10 +155,10 @@ async def test_the_stream_matches_the_resource_of_a_complete_order(house: House)
 
 
 async def test_job_and_queue_changes_have_no_payload_and_result(
-    house: House,
+    streamed: StreamedApi,
 ) -> None:
-    client = await connected(house)
-    opened = Api(house.app)
+    client = await connected(streamed)
+    opened = Api(streamed.app)
     job = await enqueue(opened, payload={"card": "4111"}, subject="booking-7")
     (claimed,) = await claim(opened)
     await complete(opened, claimed, {"secret": 1})
@@ -189,10 +189,10 @@ async def test_job_and_queue_changes_have_no_payload_and_result(
     assert not any(word in client.text for word in ("4111", "secret", "boom", "booking-7"))
 
 
-async def test_ticket_changes_contain_no_personal_data(house: House) -> None:
+async def test_ticket_changes_contain_no_personal_data(streamed: StreamedApi) -> None:
     # SEC-23
-    client = await connected(house)
-    opened = Api(house.app)
+    client = await connected(streamed)
+    opened = Api(streamed.app)
     await opened.post("/api/restaurants", {"slug": "corner", "name": "The Corner"})
     guest = {"name": "Ada Lovelace", "mobileNumber": "+4915112345678", "partySize": 2}
     joined = await opened.post("/api/restaurants/corner/tickets", guest)
@@ -212,20 +212,20 @@ async def test_ticket_changes_contain_no_personal_data(house: House) -> None:
 
 
 async def test_a_client_that_leaves_before_the_first_event_knows_where_to_go_on(
-    house: House,
+    streamed: StreamedApi,
 ) -> None:
-    await house.submitter.order()
-    client = await connected(house)
-    assert client.text == f"retry: 1000\nid: 1-{house.tail.epoch}\n\n"
+    await streamed.submitter.order()
+    client = await connected(streamed)
+    assert client.text == f"retry: 1000\nid: 1-{streamed.tail.epoch}\n\n"
     await client.leave()
 
 
-async def test_an_idle_stream_sends_its_position_as_pulse(house: House) -> None:
+async def test_an_idle_stream_sends_its_position_as_pulse(streamed: StreamedApi) -> None:
     # S0-47
-    client = house.ask(query="pulse=1")
+    client = streamed.ask(query="pulse=1")
     await eventually(lambda: client.text)
-    await house.submitter.order()
-    pulse = f'id: 1-{house.tail.epoch}\nevent: pulse\ndata: {{"position":1}}\n\n'
+    await streamed.submitter.order()
+    pulse = f'id: 1-{streamed.tail.epoch}\nevent: pulse\ndata: {{"position":1}}\n\n'
     await eventually(lambda: pulse in client.text)
     await client.leave()
 
@@ -234,35 +234,37 @@ async def test_an_idle_stream_sends_its_position_as_pulse(house: House) -> None:
 
 @pytest.mark.parametrize("where", ["header", "parameter", "both", "epoch"])
 async def test_a_stream_goes_on_behind_the_last_event_the_client_has(
-    house: House, where: str
+    streamed: StreamedApi, where: str
 ) -> None:
     for _ in range(5):
-        await house.submitter.order()
+        await streamed.submitter.order()
     # Older versions gave ids without an epoch, and clients still come back with them.
     last = None if where == "parameter" else "3"
     if where == "epoch":
-        last = (await connected(house)).text.partition("id: 5")[2].strip()
+        last = (await connected(streamed)).text.partition("id: 5")[2].strip()
         assert last.startswith("-")
         last = f"3{last}"
     query = {"parameter": "after=3", "both": "after=1"}.get(where, "")
-    client = house.ask(last, query)
+    client = streamed.ask(last, query)
     await client.got(5)
-    await house.submitter.order()
+    await streamed.submitter.order()
     await client.got(6)
     await client.leave()
 
     assert client.ids == [4, 5, 6]
 
 
-async def test_clients_that_reconnect_under_load_get_every_event_once(house: House) -> None:
+async def test_clients_that_reconnect_under_load_get_every_event_once(
+    streamed: StreamedApi,
+) -> None:
     async def write() -> None:
         for _ in range(60):
-            await asyncio.gather(*(house.submitter.order() for _ in range(20)))
+            await asyncio.gather(*(streamed.submitter.order() for _ in range(20)))
 
     async def follow() -> list[int]:
         seen: list[int] = []
         while not seen or seen[-1] < 1200:
-            client = house.ask(str(seen[-1] if seen else 0))
+            client = streamed.ask(str(seen[-1] if seen else 0))
             await asyncio.sleep(0.05)
             await client.leave()
             seen += client.ids
@@ -275,8 +277,8 @@ async def test_clients_that_reconnect_under_load_get_every_event_once(house: Hou
 
 
 @pytest.mark.parametrize("last", ["-1", "x", "1.5", "9" * 30, "٣", str(2**63)])
-async def test_an_id_that_is_no_position_is_refused(house: House, last: str) -> None:
-    client = house.ask(last.encode().decode("latin-1"))
+async def test_an_id_that_is_no_position_is_refused(streamed: StreamedApi, last: str) -> None:
+    client = streamed.ask(last.encode().decode("latin-1"))
     await client.task
 
     assert client.status == 400
@@ -288,11 +290,11 @@ async def test_an_id_that_is_no_position_is_refused(house: House, last: str) -> 
 )
 @given(drawn=st.fixed_dictionaries({}, optional=DESCRIBED))
 async def test_a_stream_accepts_and_refuses_as_documented(
-    house: House, drawn: dict[str, Any]
+    streamed: StreamedApi, drawn: dict[str, Any]
 ) -> None:  # SEC-25
     last = drawn.get("Last-Event-ID")
     query = {name: drawn[name] for name in drawn.keys() & {"after", "pulse"}}
-    client = house.ask(last, urlencode(query))
+    client = streamed.ask(last, urlencode(query))
     await eventually(lambda: client.text)
     await client.leave()
 
@@ -303,22 +305,22 @@ async def test_a_stream_accepts_and_refuses_as_documented(
 
 
 async def test_a_silent_stream_shows_that_it_is_alive(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    streamed: StreamedApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daybook.api.log.sse, "HEARTBEAT_SECONDS", 0.05)
-    client = await connected(house)
+    client = await connected(streamed)
     await eventually(lambda: client.text.count("\n:\n\n") >= 1 and client.text.count(":\n\n") >= 3)
     await client.leave()
 
 
 async def test_a_slow_client_is_disconnected_and_can_resume(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    streamed: StreamedApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daybook.eventlog.reading.subscription, "WAITING_MAX", 20)
-    client = await connected(house)
+    client = await connected(streamed)
     client.dawdling.clear()
     for _ in range(60):
-        await house.submitter.order()
+        await streamed.submitter.order()
     await asyncio.sleep(0.2)
     client.dawdling.set()
     await asyncio.wait_for(client.task, 2)
@@ -326,7 +328,7 @@ async def test_a_slow_client_is_disconnected_and_can_resume(
         ": You fell behind: come again with the id of the last event you have.\n\n"
     )
     last = client.ids[-1] if client.ids else 0
-    again = house.ask(str(last))
+    again = streamed.ask(str(last))
     await again.got(60)
     await again.leave()
 
@@ -334,57 +336,57 @@ async def test_a_slow_client_is_disconnected_and_can_resume(
 
 
 async def test_a_client_that_takes_nothing_at_all_is_let_go(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    streamed: StreamedApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daybook.api.log.sse, "SEND_SECONDS_MAX", 0.1)
-    client = await connected(house)
+    client = await connected(streamed)
     client.dawdling.clear()
-    await house.submitter.order()
+    await streamed.submitter.order()
     await asyncio.wait_for(client.task, 2)
 
-    assert house.tail.subscriptions_count == 0
+    assert streamed.tail.subscriptions_count == 0
 
 
 async def test_a_client_that_disconnects_frees_its_slot(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    streamed: StreamedApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daybook.eventlog.reading.tail, "SUBSCRIPTIONS_MAX", 1)
-    first = await connected(house)
-    refused = house.ask()
+    first = await connected(streamed)
+    refused = streamed.ask()
     await refused.task
     await first.leave()
-    second = await connected(house)
+    second = await connected(streamed)
     await second.leave()
 
     assert refused.status == 503
     assert refused.headers["retry-after"] == "1"
     assert orjson.loads(refused.text)["type"] == "urn:daybook:problem:unavailable"
-    assert house.tail.subscriptions_count == 0
+    assert streamed.tail.subscriptions_count == 0
 
 
-async def test_when_the_service_stops_streams_end_at_once(house: House) -> None:
-    clients = [await connected(house) for _ in range(3)]
-    house.tail.end()
+async def test_when_the_service_stops_streams_end_at_once(streamed: StreamedApi) -> None:
+    clients = [await connected(streamed) for _ in range(3)]
+    streamed.tail.end()
     for client in clients:
         await asyncio.wait_for(client.task, 1)
         assert client.text.endswith(": The service stops.\n\n")
 
 
-async def test_a_head_request_does_not_wait_for_events(house: House) -> None:
-    answer = await asyncio.wait_for(Api(house.app).send("HEAD", "/api/stream"), 2)
+async def test_a_head_request_does_not_wait_for_events(streamed: StreamedApi) -> None:
+    answer = await asyncio.wait_for(Api(streamed.app).send("HEAD", "/api/stream"), 2)
 
     assert answer.status == 200
     assert answer.body == b""
 
 
 async def test_a_client_ahead_of_the_log_is_rewound(
-    house: House,
+    streamed: StreamedApi,
 ) -> None:
     for _ in range(3):
-        await house.submitter.order()
-    client = await connected(house, last="40")
+        await streamed.submitter.order()
+    client = await connected(streamed, last="40")
     await client.got(3)
-    await house.submitter.order()
+    await streamed.submitter.order()
     await client.got(4)
     await client.leave()
 

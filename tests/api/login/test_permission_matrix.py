@@ -96,7 +96,7 @@ class World:
                 self.holders[scope] = await holder(self.api, self._database, name, **binding)
         self._other = await holder(self.api, self._database, "client", restaurant="other")
 
-    async def places(self, kind: str, whose: str) -> dict[str, str]:
+    async def parameters(self, kind: str, whose: str) -> dict[str, str]:
         """Path parameters for a new resource of that kind."""
         thing = await self.thing(kind, whose)
         if kind == "restaurants":
@@ -108,8 +108,8 @@ class World:
         admin = self.holders[Scope.ADMIN]
         if kind == "restaurants":
             self._guests_count += 1
-            line = f"/api/restaurants/{whose}"
-            return str((await join(admin, self._guests_count, line=line))["id"])
+            waitlist = f"/api/restaurants/{whose}"
+            return str((await join(admin, self._guests_count, waitlist=waitlist))["id"])
         if kind == "queues":
             await admin.ask("PUT", f"/api/queues/{whose}", {"paused": False})
             return whose
@@ -149,9 +149,9 @@ def missing(path: str) -> str:
     return path.replace("{id}", str(uuid7())).replace("{name}", never).replace("{slug}", never)
 
 
-def at(path: str, places: Mapping[str, str]) -> str:
-    for place, thing in places.items():
-        path = path.replace(place, thing)
+def at(path: str, parameters: Mapping[str, str]) -> str:
+    for parameter, thing in parameters.items():
+        path = path.replace(parameter, thing)
     return path
 
 
@@ -225,17 +225,17 @@ async def test_an_invisible_resource_is_indistinguishable_from_a_missing_one(
             if kind == "bots" and scope is Scope.STAFF:
                 continue  # Orders and bots are visible to all staff.
             operation, asker = f"{method} {path}", world.holders[scope]
-            other = await world.places(kind, "other")
-            never = {place: missing(place) for place in other}
+            other = await world.parameters(kind, "other")
+            never = {parameter: missing(parameter) for parameter in other}
             hidden = await ask(asker, method, at(path, other), operation)
             absent = await ask(asker, method, at(path, never), operation)
             assert hidden.status == absent.status, (operation, scope, hidden.body)
             text = hidden.body.decode()
-            for place, thing in other.items():
-                text = text.replace(thing, never[place])
+            for parameter, thing in other.items():
+                text = text.replace(thing, never[parameter])
             assert text == absent.body.decode()
             assert hidden.status in (404, 409), (operation, scope, hidden.body)
-            own = await world.places(kind, "own")
+            own = await world.parameters(kind, "own")
             seen = await ask(asker, method, at(path, own), operation)
             is_elsewhere = path.endswith("/transfer")
             assert is_elsewhere or seen.status not in (*DENIED, 404), (operation, scope, seen.body)
@@ -247,10 +247,10 @@ async def test_staff_neither_see_nor_call_guests_of_another_restaurant(
     world: World,
 ) -> None:  # SEC-03
     staff, ticket = world.holders[Scope.STAFF], await world.thing("restaurants", "other")
-    line, own = "/api/restaurants/other", "/api/restaurants/own"
-    for path in (f"{line}/tickets", f"{line}/tickets?asOf=1", f"{own}/tickets/{ticket}"):
+    waitlist, own = "/api/restaurants/other", "/api/restaurants/own"
+    for path in (f"{waitlist}/tickets", f"{waitlist}/tickets?asOf=1", f"{own}/tickets/{ticket}"):
         assert (await staff.get(path)).problem == (404, "not-found"), path
-    for path in (f"{line}/call-next", f"{own}/tickets/{ticket}/call", f"{line}/tickets"):
+    for path in (f"{waitlist}/call-next", f"{own}/tickets/{ticket}/call", f"{waitlist}/tickets"):
         body = party() if path.endswith("/tickets") else {}
         assert (await staff.post(path, body)).problem == (404, "not-found"), path
     guest = await world.thing("restaurants", "own")
@@ -366,7 +366,7 @@ async def test_no_scope_recorded_an_event_that_it_may_not(world: World, database
         kind = path.split("/")[2] if path.startswith("/api/") else ""
         own = kind in KINDS and "{" in path
         for asker in world.holders.values():
-            where = at(path, await world.places(kind, "own")) if own else path
+            where = at(path, await world.parameters(kind, "own")) if own else path
             if method != "GET":
                 await ask(asker, method, missing(where), f"{method} {path}")
     found = rows(database, "SELECT actor, topic, state FROM stored_events")

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from tests.api.admin.test_explain import codes, explained
-from tests.api.log.test_sse import House, connected
+from tests.api.log.test_sse import StreamedApi, connected
 from tests.support.asgi_client import Api
 from tests.support.committer import fold_of_the_log, live_rows
 from tests.support.rebuilds import follow, verify, wrong
@@ -39,7 +39,7 @@ async def test_cleared_complete_orders_leave_every_view_but_the_past(
         await follow(database)
     assert await listed(api, "/api/board") == [pending["id"], *ids]
     head = (await api.get("/api/board")).json["position"]
-    client = await connected(House(api))
+    client = await connected(StreamedApi(api))
 
     answer = await api.delete("/api/orders/clear", daybook_reason="end of the day")
 

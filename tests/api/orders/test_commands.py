@@ -91,7 +91,7 @@ async def test_a_batch_of_a_thousand_is_created(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("orders", "place"),
+    ("orders", "path"),
     [
         ([], "$.orders"),
         ([{"type": "VIP"}] * 1001, "$.orders"),
@@ -100,12 +100,12 @@ async def test_a_batch_of_a_thousand_is_created(api: Api) -> None:
     ],
 )
 async def test_of_a_batch_with_a_bad_item_nothing_is_created(
-    api: Api, database: str, orders: list[Any], place: str
+    api: Api, database: str, orders: list[Any], path: str
 ) -> None:
     answer = await api.post("/api/orders/batch", {"orders": orders})
 
     assert answer.problem == (422, "schema")
-    assert place in answer.json["error"]
+    assert path in answer.json["error"]
     assert event_count(database) == 0
 
 

@@ -65,7 +65,7 @@ async def test_a_guest_who_comes_again_is_the_same_subject_and_sealed_differentl
 
 async def test_a_guest_of_two_restaurants_is_two_subjects_that_nothing_connects(api: Api) -> None:
     book = api.service.guests
-    here, there = [await book.seal(place, ADA) for place in (RESTAURANT, uuid4())]
+    here, there = [await book.seal(restaurant, ADA) for restaurant in (RESTAURANT, uuid4())]
 
     assert here.subject_id != there.subject_id
     assert here.pseudonym != there.pseudonym
@@ -131,12 +131,12 @@ async def test_a_key_moved_to_another_guest_decrypts_nothing(api: Api, database:
         await opened(book, bob)
 
 
-@pytest.mark.parametrize("place", [0, 5, 20, -1])
-async def test_a_sealed_text_that_was_changed_does_not_open(api: Api, place: int) -> None:
+@pytest.mark.parametrize("index", [0, 5, 20, -1])
+async def test_a_sealed_text_that_was_changed_does_not_open(api: Api, index: int) -> None:
     book = api.service.guests
     ada = await book.seal(RESTAURANT, ADA)
     changed = bytearray(b64decode(ada.sealed))
-    changed[place] ^= 1
+    changed[index] ^= 1
 
     with pytest.raises((InvalidTag, AssertionError)):
         await book.decrypt_many({ada.subject_id: b64encode(changed).decode()})

@@ -10,7 +10,7 @@ from daybook.projections.messages.operations import BacklogNumbers
 
 pytestmark = pytest.mark.anyio
 
-PLACES = 100
+SLOTS = 100
 
 
 class IdleCommitter(Struct):
@@ -26,7 +26,7 @@ class IdleCommitter(Struct):
 def admission_of(committer: IdleCommitter, **thresholds: Any) -> LoadShedder:
     readers: Any = None
     given: Any = committer
-    return LoadShedder(given, readers, Thresholds(push_depth_max=PLACES, **thresholds))
+    return LoadShedder(given, readers, Thresholds(push_depth_max=SLOTS, **thresholds))
 
 
 def left(count: int) -> BacklogNumbers:
@@ -35,16 +35,16 @@ def left(count: int) -> BacklogNumbers:
 
 async def test_a_full_backlog_is_drained_before_pushes_are_deferred_again() -> None:
     admission = admission_of(IdleCommitter())
-    for _ in range(PLACES):
+    for _ in range(SLOTS):
         assert admission.decide_push() is Decision.EXECUTE
         admission.count_queued()
-    assert admission.depth == PLACES
+    assert admission.depth == SLOTS
     assert admission.decide_push() is Decision.REJECT
-    for count in (PLACES - 1, PLACES // 2, int(DRAINED_SHARE * PLACES) + 1):
+    for count in (SLOTS - 1, SLOTS // 2, int(DRAINED_SHARE * SLOTS) + 1):
         admission._numbers, admission._queued_since = left(count), 0
         assert admission.depth == count
         assert admission.decide_push() is Decision.REJECT, count
-    admission._numbers = left(int(DRAINED_SHARE * PLACES))
+    admission._numbers = left(int(DRAINED_SHARE * SLOTS))
     assert admission.decide_push() is Decision.EXECUTE
 
 
@@ -59,7 +59,7 @@ async def test_a_push_rejected_while_draining_gets_the_time_until_it_is_drained(
 
 async def test_after_a_burst_pushes_beyond_the_concurrency_limit_are_rejected() -> None:
     admission = admission_of(IdleCommitter())
-    for _ in range(PLACES):
+    for _ in range(SLOTS):
         admission.count_queued()
     assert admission.decide_push() is Decision.REJECT
     admission._numbers, admission._queued_since = left(0), 0

@@ -17,7 +17,7 @@ from daybook.eventlog.postgres.migrate import migrate
 from daybook.projections.registry import MIGRATIONS
 from tests.api.conftest import DEADLINE_SECONDS
 from tests.conftest import reachable_directory
-from tests.support.api_tickets import LINE, open_counter_api, open_restaurant, party
+from tests.support.api_tickets import WAITLIST, open_counter_api, open_restaurant, party
 from tests.support.asgi_client import Answer, Api
 from tests.support.committer import rows
 
@@ -101,7 +101,7 @@ async def test_a_stopped_server_is_reported_and_recovered_from() -> None:
             await asyncio.to_thread(postgres.stop)
             await assert_unavailable(api.post("/api/orders", ORDER))
             await assert_unavailable(api.get("/api/orders"))
-            await assert_unavailable(api.post(f"{LINE}/tickets", party()))
+            await assert_unavailable(api.post(f"{WAITLIST}/tickets", party()))
             await assert_unavailable(api.get("/health/ready"))
             for path in ("/health/live", "/api/config", "/openapi.json", "/metrics"):
                 assert (await api.get(path)).status == 200, path
@@ -121,9 +121,9 @@ async def test_a_read_only_database_still_serves_reads(own_database: str) -> Non
     async with submitter(own_database) as api:
         set_for_all(own_database, "default_transaction_read_only = on")
         await assert_unavailable(api.post("/api/orders", ORDER))
-        await assert_unavailable(api.post(f"{LINE}/tickets", party()))
+        await assert_unavailable(api.post(f"{WAITLIST}/tickets", party()))
         await assert_read_soon(api, "/api/orders")
-        await assert_read_soon(api, f"{LINE}/board")
+        await assert_read_soon(api, f"{WAITLIST}/board")
         await assert_unavailable(api.get("/health/ready"))
         set_for_all(own_database, "default_transaction_read_only = off")
         await assert_all_well_soon(api)

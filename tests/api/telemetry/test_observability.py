@@ -20,7 +20,7 @@ from daybook.api.telemetry.tracing import Traced, exporting, trace_of
 from daybook.eventlog.errors import SetupError
 from daybook.projections.gauge_readings import BOT_STATUSES
 from tests.support.api_keys import Holder, holder, issue, name_of, refresh
-from tests.support.api_tickets import LINE, join, open_counter_api, open_restaurant, party
+from tests.support.api_tickets import WAITLIST, join, open_counter_api, open_restaurant, party
 from tests.support.asgi_client import Api
 from tests.support.committer import rows
 from tests.support.running.socket_server import Live, hear, open_live, request
@@ -158,7 +158,7 @@ async def test_a_line_says_which_request_and_which_command_it_belongs_to(
     api: Api, database: str, said: io.StringIO
 ) -> None:
     await open_restaurant(api)
-    await api.post(f"{LINE}/tickets", party(), traceparent=TRACEPARENT)
+    await api.post(f"{WAITLIST}/tickets", party(), traceparent=TRACEPARENT)
 
     (line,) = json_lines(said)
     context = line["context"]
@@ -209,11 +209,11 @@ async def test_planted_secrets_appear_in_no_log_metric_or_trace(
             await admin.get(path.replace(" ", "%20"))
         await admin.post("/api/orders", {"type": name, "userId": number})
         await Holder(api, admin.key[:-1] + "x").get("/api/orders")
-        await admin.post(f"{LINE}/call-next", {"desk": number})
+        await admin.post(f"{WAITLIST}/call-next", {"desk": number})
         logging.getLogger("daybook").error("A line of %s and %s", number, admin.key)
         pages = [
             (await admin.get(path)).body.decode()
-            for path in ("/metrics", "/api/events", f"{LINE}/board", "/login", "/api/config")
+            for path in ("/metrics", "/api/events", f"{WAITLIST}/board", "/login", "/api/config")
         ]
     stored = [bytes(row[0]).decode() for row in rows(database, "SELECT state FROM stored_events")]
     assert len(json_lines(said)) >= 5

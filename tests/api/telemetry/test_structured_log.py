@@ -22,7 +22,7 @@ from daybook.api.telemetry.counters import read_count
 from daybook.api.telemetry.log_flood_limit import LINES_MAX
 from daybook.api.telemetry.structured_log import MASKED, json_logging, log_event, logger, redact
 from tests.support.api_tickets import (
-    LINE,
+    WAITLIST,
     act,
     call_next,
     join,
@@ -246,8 +246,8 @@ def test_ids_and_timestamps_are_not_masked(text: str) -> None:
 async def test_no_line_contains_guest_data(api: Api, lines: io.StringIO) -> None:
     # D-36, SEC-22
     for _ in range(4):
-        await api.post(f"{LINE}/tickets", party(7, name="Wilhelmina", idempotencyKey="x"))
-        await api.post(f"{LINE}/tickets", party(7, name="Wilhelmina"))
+        await api.post(f"{WAITLIST}/tickets", party(7, name="Wilhelmina", idempotencyKey="x"))
+        await api.post(f"{WAITLIST}/tickets", party(7, name="Wilhelmina"))
     await call_next(api)
 
     assert {"rate_limit.hit", "queue.created"} <= {line["event"] for line in json_lines(lines)}

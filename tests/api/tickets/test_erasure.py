@@ -173,8 +173,8 @@ async def test_a_key_that_came_back_with_a_backup_goes_when_the_table_is_rebuilt
 
 
 async def test_a_guest_is_found_by_number_until_erased(api: Api) -> None:
-    place = restaurant_id("trattoria")
-    ada = await api.service.guests.seal(place, ADA)
+    restaurant = restaurant_id("trattoria")
+    ada = await api.service.guests.seal(restaurant, ADA)
 
     async def find(restaurant: str, number: str) -> Any:
         body = {"restaurant": restaurant, "mobileNumber": number}

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.support.api_tickets import (
-    LINE,
+    WAITLIST,
     act,
     call_next,
     join,
@@ -47,11 +47,11 @@ async def test_a_join_that_breaks_half_way_leaves_nothing_behind(
         owner.execute(BREAK)
         # A fault of ours, which a server answers with 500.
         with pytest.raises(psycopg.errors.RaiseException):
-            await api.post(f"{LINE}/tickets", party(1, idempotencyKey="k"))
+            await api.post(f"{WAITLIST}/tickets", party(1, idempotencyKey="k"))
         owner.execute(MEND)
     assert rows(own_database, "SELECT position FROM log WHERE topic = 'ticket.created'") == []
 
-    again = await api.post(f"{LINE}/tickets", party(1, idempotencyKey="k"))
+    again = await api.post(f"{WAITLIST}/tickets", party(1, idempotencyKey="k"))
     assert again.status == 201
     assert again.json["ticket"]["tokenNumber"] == "RDEMO123-000001"
     assert live_rows(own_database) == fold_of_the_log(own_database)
@@ -64,11 +64,11 @@ async def test_a_join_that_the_database_is_too_slow_for_is_sent_again_and_happen
 ) -> None:
     with psycopg.connect(own_database) as holder:
         holder.execute("SELECT FROM daybook.restaurants FOR UPDATE")
-        late = await api.post(f"{LINE}/tickets", party(1, idempotencyKey="k"))
+        late = await api.post(f"{WAITLIST}/tickets", party(1, idempotencyKey="k"))
     assert late.status == 503
     assert late.headers["retry-after"] == "1"
 
-    again = await api.post(f"{LINE}/tickets", party(1, idempotencyKey="k"))
+    again = await api.post(f"{WAITLIST}/tickets", party(1, idempotencyKey="k"))
     assert again.status == 201
     assert again.json["ticket"]["tokenNumber"] == "RDEMO123-000001"
     assert len(rows(own_database, "SELECT position FROM log WHERE topic = 'ticket.created'")) == 1

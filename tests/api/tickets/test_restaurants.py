@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.api_tickets import LINE, RESTAURANT, join, open_counter_api, open_restaurant
+from tests.support.api_tickets import RESTAURANT, WAITLIST, join, open_counter_api, open_restaurant
 from tests.support.asgi_client import Api
 from tests.support.committer import fold_of_the_log, live_rows, rows
 
@@ -36,12 +36,12 @@ async def test_a_restaurant_is_opened_once_with_its_defaults(api: Api, database:
 async def test_changed_settings_apply_to_later_guests(api: Api, database: str) -> None:
     await open_restaurant(api)
     before = await join(api, 1)
-    changed = await api.patch(LINE, {"tokenPrefix": "NEW", "noShowGraceSeconds": None})
+    changed = await api.patch(WAITLIST, {"tokenPrefix": "NEW", "noShowGraceSeconds": None})
     after = await join(api, 2)
 
     assert changed.json["restaurant"]["tokenPrefix"] == "NEW"
     assert changed.json["restaurant"]["noShowGraceSeconds"] is None
-    assert (await api.get(LINE)).json["restaurant"]["name"] == RESTAURANT["name"]
+    assert (await api.get(WAITLIST)).json["restaurant"]["name"] == RESTAURANT["name"]
     assert [one["tokenNumber"] for one in (before, after)] == ["RDEMO123-000001", "RNEW-000002"]
     assert live_rows(database) == fold_of_the_log(database)
 

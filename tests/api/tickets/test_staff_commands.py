@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.api_tickets import (
-    LINE,
+    WAITLIST,
     act,
     call_next,
     join,
@@ -51,7 +51,7 @@ async def test_a_public_ticket_contains_no_personal_data(api: Api) -> None:
     ticket = await join(api, 1)
 
     assert "guest" not in ticket
-    shown = await api.get(f"{LINE}/tickets/{ticket['id']}")
+    shown = await api.get(f"{WAITLIST}/tickets/{ticket['id']}")
     assert b"Ada" not in shown.body
     assert b"49170" not in shown.body
 
@@ -116,7 +116,7 @@ async def test_a_guest_may_cancel_and_is_called_no_more(api: Api) -> None:
 
 
 async def test_calling_an_empty_waitlist_gives_204(api: Api) -> None:
-    answer = await api.post(f"{LINE}/call-next")
+    answer = await api.post(f"{WAITLIST}/call-next")
 
     assert (answer.status, answer.body) == (204, b"")
     assert "content-length" not in answer.headers
@@ -147,7 +147,7 @@ async def test_a_ticket_that_was_not_called_is_neither_seated_nor_missed(api: Ap
 
 async def test_a_transferred_guest_gets_a_token_there_and_keeps_the_ticket(api: Api) -> None:
     await open_restaurant(api, "osteria", tokenPrefix="OST")
-    await join(api, 8, line="/api/restaurants/osteria")
+    await join(api, 8, waitlist="/api/restaurants/osteria")
     ticket = await join(api, 9)
     moved = await act(api, ticket, "transfer", toRestaurant="osteria")
 
@@ -170,7 +170,7 @@ async def test_a_transferred_guest_gets_a_token_there_and_keeps_the_ticket(api: 
 async def test_a_call_with_a_stale_after_token_calls_no_guest(api: Api) -> None:
     first, second = await join(api, 1), await join(api, 2)
     assert (await call_next(api, afterToken=None))["id"] == first["id"]
-    again = await api.post(f"{LINE}/call-next", {"afterToken": None})
+    again = await api.post(f"{WAITLIST}/call-next", {"afterToken": None})
 
     assert again.problem == (409, "call-overtaken")
     assert first["tokenNumber"] in again.json["detail"]
@@ -181,7 +181,7 @@ async def test_a_call_with_a_stale_after_token_calls_no_guest(api: Api) -> None:
 async def test_a_call_that_is_sent_again_calls_the_same_guest(api: Api) -> None:
     await join(api, 1)
     second = await join(api, 2)
-    answers = [await api.post(f"{LINE}/call-next", {}, idempotency_key="k") for _ in range(3)]
+    answers = [await api.post(f"{WAITLIST}/call-next", {}, idempotency_key="k") for _ in range(3)]
 
     assert len({answer.body for answer in answers}) == 1
     assert answers[0].json["ticket"]["guest"]["name"] == "Ada Lovelace"
@@ -197,7 +197,7 @@ async def test_fifty_joins_with_one_key_are_one_ticket(api: Api, database: str, 
     headers = {} if said == "body" else {"idempotency_key": "form-1"}
     async with open_counter_api(database) as other:
         answers = await asyncio.gather(
-            *(one.post(f"{LINE}/tickets", body, **headers) for one in (api, other) * 25)
+            *(one.post(f"{WAITLIST}/tickets", body, **headers) for one in (api, other) * 25)
         )
 
     assert {answer.status for answer in answers} == {201}
@@ -209,8 +209,8 @@ async def test_fifty_joins_with_one_key_are_one_ticket(api: Api, database: str, 
 # S2-25 D-34
 async def test_another_guest_s_key_returns_nothing_of_theirs(api: Api) -> None:
     await open_restaurant(api, "osteria")
-    mine = await api.post(f"{LINE}/tickets", party(1, idempotencyKey="k"))
-    guessed = await api.post(f"{LINE}/tickets", party(2, idempotencyKey="k"))
+    mine = await api.post(f"{WAITLIST}/tickets", party(1, idempotencyKey="k"))
+    guessed = await api.post(f"{WAITLIST}/tickets", party(2, idempotencyKey="k"))
     elsewhere = await api.post("/api/restaurants/osteria/tickets", party(1, idempotencyKey="k"))
 
     assert guessed.problem == (422, "idempotency-key-reused")
@@ -224,8 +224,10 @@ async def test_another_guest_s_key_returns_nothing_of_theirs(api: Api) -> None:
 async def test_a_join_that_was_refused_uses_up_neither_number_nor_key(api: Api) -> None:
     for _ in range(3):
         await join(api, 1)
-    refused = await api.post(f"{LINE}/tickets", party(1, idempotencyKey="late"))
-    replays = [await api.post(f"{LINE}/tickets", party(2, idempotencyKey="r")) for _ in range(9)]
+    refused = await api.post(f"{WAITLIST}/tickets", party(1, idempotencyKey="late"))
+    replays = [
+        await api.post(f"{WAITLIST}/tickets", party(2, idempotencyKey="r")) for _ in range(9)
+    ]
 
     assert refused.problem == (429, "rate-limited")
     assert refused.headers["retry-after"].isdigit()
@@ -248,7 +250,7 @@ async def test_another_restaurant_s_ticket_is_not_there(api: Api) -> None:
 async def test_a_restaurant_is_no_ticket_and_its_history_is_not_read_for_one(api: Api) -> None:
     """The log may have a million events, and the endpoint is public."""
     other = await open_restaurant(api, "osteria")
-    there = f"{LINE}/tickets/{other['id']}"
+    there = f"{WAITLIST}/tickets/{other['id']}"
 
     for answer in (
         await api.get(there),
@@ -261,20 +263,20 @@ async def test_a_restaurant_is_no_ticket_and_its_history_is_not_read_for_one(api
 
 
 async def test_the_staff_list_has_called_and_waiting_tickets(api: Api) -> None:
-    line = [await join(api, n) for n in range(1, 6)]
+    tickets = [await join(api, n) for n in range(1, 6)]
     await call_next(api)
-    await act(api, line[2], "cancel")
-    first = (await api.get(f"{LINE}/tickets?limit=2")).json
-    second = (await api.get(f"{LINE}/tickets?limit=2&cursor={first['nextCursor']}")).json
+    await act(api, tickets[2], "cancel")
+    first = (await api.get(f"{WAITLIST}/tickets?limit=2")).json
+    second = (await api.get(f"{WAITLIST}/tickets?limit=2&cursor={first['nextCursor']}")).json
 
     listed = first["tickets"] + second["tickets"]
-    assert [one["id"] for one in listed] == [line[n]["id"] for n in (0, 1, 3, 4)]
+    assert [one["id"] for one in listed] == [tickets[n]["id"] for n in (0, 1, 3, 4)]
     assert [one["position"] for one in listed] == [None, 1, 2, 3]
     assert listed[3]["guest"] == {"name": "Ada Lovelace", "mobileNumber": "+491700000005"}
     assert (first["waiting"], second["nextCursor"]) == (3, None)
-    over = (await api.get(f"{LINE}/tickets?status=CANCELLED")).json
-    assert [one["id"] for one in over["tickets"]] == [line[2]["id"]]
-    assert (await api.get(f"{LINE}/tickets?cursor=abc")).problem == (400, "bad-cursor")
+    over = (await api.get(f"{WAITLIST}/tickets?status=CANCELLED")).json
+    assert [one["id"] for one in over["tickets"]] == [tickets[2]["id"]]
+    assert (await api.get(f"{WAITLIST}/tickets?cursor=abc")).problem == (400, "bad-cursor")
 
 
 # S2-24 D-36
@@ -285,10 +287,10 @@ async def test_the_staff_find_a_guest_s_tickets_by_number_wherever_they_are(
     first, second = await join(api, 1), await join(api, 1)
     await act(api, first, "cancel")
     await open_restaurant(api, "osteria")
-    await join(api, 1, line="/api/restaurants/osteria")
+    await join(api, 1, waitlist="/api/restaurants/osteria")
 
     for _ in ("as it lies in the log", "as it was folded"):
-        answer = await api.post(f"{LINE}/ticket-search", {"mobileNumber": "+49 170 0000001"})
+        answer = await api.post(f"{WAITLIST}/ticket-search", {"mobileNumber": "+49 170 0000001"})
         assert [(one["id"], one["status"], one["position"]) for one in answer.json["tickets"]] == [
             (second["id"], "WAITING", 2),
             (first["id"], "CANCELLED", None),
@@ -296,9 +298,9 @@ async def test_the_staff_find_a_guest_s_tickets_by_number_wherever_they_are(
         assert answer.json["tickets"][0]["guest"]["mobileNumber"] == "+491700000001"
         await fold_finished_tickets(database)
     newest = {"mobileNumber": "+491700000001", "limit": 1}
-    answer = await api.post(f"{LINE}/ticket-search", newest)
+    answer = await api.post(f"{WAITLIST}/ticket-search", newest)
     assert [one["id"] for one in answer.json["tickets"]] == [second["id"]]
-    nobody = await api.post(f"{LINE}/ticket-search", {"mobileNumber": "+49 170 9999999"})
+    nobody = await api.post(f"{WAITLIST}/ticket-search", {"mobileNumber": "+49 170 9999999"})
     assert nobody.json == {"tickets": []}
 
 
@@ -307,7 +309,7 @@ async def test_the_board_shows_the_last_calls_and_the_wait(api: Api) -> None:
         await join(api, n)
     for n in range(6):
         await call_next(api, desk=f"D{n}")
-    body = (await api.get(f"{LINE}/board")).json["board"]
+    body = (await api.get(f"{WAITLIST}/board")).json["board"]
 
     assert body["lastCalled"]["tokenNumber"] == "RDEMO123-000006"
     assert [one["desk"] for one in body["lastCalls"]] == ["D5", "D4", "D3", "D2", "D1"]
@@ -332,7 +334,7 @@ async def test_the_board_shows_the_last_calls_and_the_wait(api: Api) -> None:
 async def test_an_invalid_body_joins_no_guest(
     api: Api, database: str, changes: dict[str, Any], code: str
 ) -> None:
-    answer = await api.post(f"{LINE}/tickets", party(1, **changes))
+    answer = await api.post(f"{WAITLIST}/tickets", party(1, **changes))
 
     assert answer.problem == (422, code)
     assert topics(database) == ["restaurant.opened"]
@@ -356,8 +358,8 @@ async def test_the_waitlist_as_of_a_time_and_the_explanation_of_a_ticket(api: Ap
     first, second = await join(api, 1), await join(api, 2)
     then = (await api.get("/api/events?limit=100")).json["events"][-1]["position"]
     await call_next(api, desk="A")
-    past = (await api.get(f"{LINE}/tickets?asOf={then}")).json
-    now = (await api.get(f"{LINE}/tickets")).json
+    past = (await api.get(f"{WAITLIST}/tickets?asOf={then}")).json
+    now = (await api.get(f"{WAITLIST}/tickets")).json
 
     assert [one["position"] for one in past["tickets"]] == [1, 2]
     assert [one["position"] for one in now["tickets"]] == [None, 1]

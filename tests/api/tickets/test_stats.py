@@ -4,7 +4,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.api_tickets import LINE, act, call_next, join, open_counter_api, open_restaurant
+from tests.support.api_tickets import (
+    WAITLIST,
+    act,
+    call_next,
+    join,
+    open_counter_api,
+    open_restaurant,
+)
 from tests.support.asgi_client import Api
 from tests.support.committer import rows
 from tests.support.tickets import fold_finished_tickets
@@ -22,15 +29,15 @@ async def api(database: str) -> AsyncIterator[Api]:
 # S2-O1
 async def test_a_day_is_summed_up_wherever_its_tickets_are(api: Api, database: str) -> None:
     await open_restaurant(api, "osteria")
-    await join(api, 9, line="/api/restaurants/osteria")
-    line = [await join(api, n) for n in range(1, 6)]
+    await join(api, 9, waitlist="/api/restaurants/osteria")
+    tickets = [await join(api, n) for n in range(1, 6)]
     called = [await call_next(api) for _ in range(3)]
     await act(api, called[0], "seat")
     await act(api, called[1], "no-show")
-    await act(api, line[4], "cancel")
+    await act(api, tickets[4], "cancel")
 
     for _ in ("as it lies in the log", "as it was folded"):
-        body = (await api.get(f"{LINE}/figures")).json["figures"]
+        body = (await api.get(f"{WAITLIST}/figures")).json["figures"]
         assert body["joined"] == 5
         assert body["byStatus"] == {
             "WAITING": 1,
@@ -54,14 +61,14 @@ async def test_a_day_is_summed_up_wherever_its_tickets_are(api: Api, database: s
 
 async def test_a_day_without_guests_is_empty(api: Api) -> None:
     await join(api)
-    body = (await api.get(f"{LINE}/figures?day=2020-02-29")).json["figures"]
+    body = (await api.get(f"{WAITLIST}/figures?day=2020-02-29")).json["figures"]
 
     assert (body["joined"], body["byHour"], body["averageWaitMinutes"]) == (0, [], None)
 
 
 @pytest.mark.parametrize("day", ["0001-01-01", "9999-12-31", "2026-13-01", "today"])
 async def test_an_invalid_day_is_refused(api: Api, day: str) -> None:
-    answer = await api.get(f"{LINE}/figures?day={day}")
+    answer = await api.get(f"{WAITLIST}/figures?day={day}")
 
     assert answer.status == 400
 

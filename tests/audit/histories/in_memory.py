@@ -43,8 +43,8 @@ class Story(Struct):
     def find(self, topic: str, nth: int = 0, **fields: Any) -> int:
         """Index of an event, by topic and fields."""
         found = [
-            place
-            for place, entry in enumerate(self.log)
+            index
+            for index, entry in enumerate(self.log)
             if entry.topic == topic and fields.items() <= said(entry).items()
         ]
         return found[nth]
@@ -53,15 +53,15 @@ class Story(Struct):
         aggregate = self.cast[name]
         return max(n for n, entry in enumerate(self.log) if entry.aggregate == aggregate)
 
-    def edit(self, place: int, /, **envelope: Any) -> None:
-        self.log[place] = replace(self.log[place], **envelope)
+    def edit(self, index: int, /, **envelope: Any) -> None:
+        self.log[index] = replace(self.log[index], **envelope)
 
-    def say(self, place: int, /, **fields: Any) -> None:
+    def say(self, index: int, /, **fields: Any) -> None:
         """Changes fields of an event."""
-        self.edit(place, data=Raw(json.encode({**said(self.log[place]), **fields})))
+        self.edit(index, data=Raw(json.encode({**said(self.log[index]), **fields})))
 
-    def drop(self, place: int) -> Entry:
-        return self.log.pop(place)
+    def drop(self, index: int) -> Entry:
+        return self.log.pop(index)
 
     def then(
         self,

@@ -141,7 +141,7 @@ def a_dead_job_does_not_hold_up_its_lane(story: Story) -> None:
 @breaks("I-24")
 def a_job_names_an_operation_that_was_not_accepted(story: Story) -> None:
     created = next(
-        place for place, one in enumerate(story.log) if one.aggregate == story.cast["first in lane"]
+        index for index, one in enumerate(story.log) if one.aggregate == story.cast["first in lane"]
     )
     story.say(created, operation_id=uuid7())
 
@@ -204,21 +204,21 @@ def a_follow_up_is_lost(story: Story) -> None:
 @breaks("I-28")
 def the_completion_of_a_follow_up_is_lost(story: Story) -> None:
     command_id = story.log[follow_up(story)].command_id
-    places = [n for n, entry in enumerate(story.log) if entry.command_id == command_id]
-    story.drop(places[0])
+    indexes = [n for n, entry in enumerate(story.log) if entry.command_id == command_id]
+    story.drop(indexes[0])
 
 
 @breaks("I-28")
 def a_follow_up_is_not_the_completions(story: Story) -> None:
-    place, job_id = follow_up(story), uuid7()
-    story.edit(place, aggregate=job_id)
-    story.say(place, job_id=job_id)
+    index, job_id = follow_up(story), uuid7()
+    story.edit(index, aggregate=job_id)
+    story.say(index, job_id=job_id)
 
 
 @breaks("I-28")
 def a_follow_up_is_created_twice(story: Story) -> None:
-    place = follow_up(story)
-    story.log.insert(place + 1, story.log[place])
+    index = follow_up(story)
+    story.log.insert(index + 1, story.log[index])
 
 
 @breaks("I-28")
@@ -244,11 +244,11 @@ def a_completion_says_more_than_it_created(story: Story) -> None:
 def follow_up(story: Story) -> int:
     """Index of the second of three follow-ups."""
     by_command: dict[UUID, list[int]] = {}
-    for place, entry in enumerate(story.log):
-        by_command.setdefault(entry.command_id, []).append(place)
-    (places,) = (
-        places
-        for places in by_command.values()
-        if [story.log[place].topic for place in places] == ["job.completed", *["job.created"] * 3]
+    for index, entry in enumerate(story.log):
+        by_command.setdefault(entry.command_id, []).append(index)
+    (indexes,) = (
+        indexes
+        for indexes in by_command.values()
+        if [story.log[index].topic for index in indexes] == ["job.completed", *["job.created"] * 3]
     )
-    return places[2]
+    return indexes[2]

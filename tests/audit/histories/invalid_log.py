@@ -17,8 +17,8 @@ def a_version_is_missing(story: Story) -> None:
 
 @breaks("I-02")
 def a_version_comes_twice(story: Story) -> None:
-    place = story.find("job.claimed")
-    story.log.insert(place + 1, story.log[place])
+    index = story.find("job.claimed")
+    story.log.insert(index + 1, story.log[index])
 
 
 @breaks("I-02")
@@ -80,14 +80,14 @@ def a_command_id_is_used_again_later(story: Story) -> None:
 
 @breaks("I-05")
 def a_command_has_two_actors(story: Story) -> None:
-    place = story.find("order.completed", via="report")
-    story.edit(place, actor="somebody else")
+    index = story.find("order.completed", via="report")
+    story.edit(index, actor="somebody else")
 
 
 @breaks("I-05")
 def a_command_was_decided_at_two_times(story: Story) -> None:
-    place = story.find("order.claimed")
-    story.say(place, at=story.log[place].recorded_at + timedelta(seconds=1))
+    index = story.find("order.claimed")
+    story.say(index, at=story.log[index].recorded_at + timedelta(seconds=1))
 
 
 @breaks("I-05")

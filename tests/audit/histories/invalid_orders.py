@@ -229,8 +229,8 @@ def a_claim_stays_open(story: Story) -> None:
 
 @breaks("I-38")
 def a_claim_of_some_seconds_stays_open(story: Story) -> None:
-    entry = story.log[place := story.last_of("claimed order")]
-    story.say(place, due_at=entry.recorded_at + timedelta(seconds=3))
+    entry = story.log[index := story.last_of("claimed order")]
+    story.say(index, due_at=entry.recorded_at + timedelta(seconds=3))
     story.go_on(15)
 
 

@@ -99,8 +99,8 @@ def a_second_ticket_where_one_is_allowed(story: Story) -> None:
 
 @breaks("I-31")
 def two_guests_have_one_number(story: Story) -> None:
-    place = story.find("ticket.created", pseudonym=pseudonym(999))
-    for n in range(place - 20, place):
+    index = story.find("ticket.created", pseudonym=pseudonym(999))
+    for n in range(index - 20, index):
         if story.log[n].topic == "ticket.created":
             story.say(n, pseudonym=pseudonym(999))
 

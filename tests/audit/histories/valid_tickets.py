@@ -87,21 +87,21 @@ class Guests:
 
     async def _evening(self) -> None:
         """Every way through the waitlist."""
-        line = [await self.join() for _ in range(8)]
+        tickets = [await self.join() for _ in range(8)]
         await self.act(RecallTicket, await self.call_next())
-        await self.act(SeatTicket, line[0])
+        await self.act(SeatTicket, tickets[0])
         await self.act(MarkNoShow, await self.call_next())
-        await self.act(ReturnTicket, line[1])
+        await self.act(ReturnTicket, tickets[1])
         late = await self.call_next()
         await asyncio.sleep(2 * GRACE_SECONDS)
         missed = MarkNoShow(slug=SLUG, ticket_id=late.id, via=NoShowVia.GRACE)
         await self._author.do(missed, NO_SHOWS)
-        await self.act(CallTicket, line[4])
-        await self.act(CancelTicket, line[4], reason="hungry")
-        await self.act(CancelTicket, line[5])
-        await self.act(TransferTicket, line[6], to_slug=OTHER)
+        await self.act(CallTicket, tickets[4])
+        await self.act(CancelTicket, tickets[4], reason="hungry")
+        await self.act(CancelTicket, tickets[5])
+        await self.act(TransferTicket, tickets[6], to_slug=OTHER)
         await self.act(TransferTicket, await self.call_next(), to_slug=OTHER)
-        for ticket in (line[3], line[7]):
+        for ticket in (tickets[3], tickets[7]):
             assert (await self.call_next()).id == ticket.id
             await self.act(SeatTicket, ticket)
         await self.join(OTHER)

@@ -45,11 +45,11 @@ class Load:
 
     async def run(self) -> None:
         deeds = [self._cook, self._work, self._watch_orders, self._watch_jobs] * LINES
-        await asyncio.gather(*(self._repeat(deed, line) for line, deed in enumerate(deeds)))
+        await asyncio.gather(*(self._repeat(deed, client) for client, deed in enumerate(deeds)))
 
-    async def _repeat(self, deed: Any, line: int) -> None:
+    async def _repeat(self, deed: Any, client: int) -> None:
         while not self._over.is_set():
-            await deed(line)
+            await deed(client)
 
     async def _ask(self, method: str, path: str, body: Any = None, expected: int = 200) -> Any:
         began = asyncio.get_running_loop().time()
@@ -76,8 +76,8 @@ class Load:
                 await self._ask("PATCH", f"/orders/{order['id']}", done)
         await self._ask("DELETE", f"/bots/{bot['bot']['id']}")
 
-    async def _work(self, line: int) -> None:
-        queue = f"{QUEUE}-{line}"
+    async def _work(self, client: int) -> None:
+        queue = f"{QUEUE}-{client}"
         created = {"jobs": [{"queue": queue, "type": "confirm"} for _ in range(5)]}
         await self._ask("POST", "/jobs", created, 201)
         wanted = {"queues": [queue], "workerId": "w", "limit": 4}
@@ -104,9 +104,9 @@ class Load:
                 self.complaints.append(f"order {order['id']} has vanished")
         await self._ask("DELETE", f"/orders/{order['id']}")
 
-    async def _watch_jobs(self, line: int) -> None:
+    async def _watch_jobs(self, client: int) -> None:
         """A queue of its own, in which nothing is done by anybody else."""
-        queue = f"watched-{line}"
+        queue = f"watched-{client}"
         new = {"queue": queue, "type": "confirm"}
         job = (await self._ask("POST", "/jobs", new, 201)).get("job")
         if job is None:

@@ -34,7 +34,7 @@ from tests.support.tickets import PROFILE, SLUG, guest
 
 MAPPER = EventMapper([RESTAURANT, TICKET])
 NOON = datetime(2026, 3, 28, 12, tzinfo=UTC)
-LINE = restaurant_id(SLUG)
+WAITLIST = restaurant_id(SLUG)
 
 
 def restaurant(**changes: Any) -> Restaurant:
@@ -62,7 +62,7 @@ class MemoryStore:
             encode=MAPPER.encode_checked,
             locked=[self.states[one] for one in named if one in self.states],
             absent=[one for one in named if one not in self.states],
-            ready={(TICKET.name, LINE): waiting[:limit]},
+            ready={(TICKET.name, WAITLIST): waiting[:limit]},
             numbers={},
         )
         answer = command.decide(unit_of_work)
@@ -80,7 +80,7 @@ class WaitlistMachine(RuleBasedStateMachine):
         super().__init__()
         self.room = MemoryStore()
         self.room.do(OpenRestaurant(slug=SLUG, profile=PROFILE))
-        self.line: list[int] = []
+        self.waitlist: list[int] = []
         self.tickets: dict[int, UUID] = {}
         self.status: dict[int, TicketStatus] = {}
 
@@ -91,17 +91,17 @@ class WaitlistMachine(RuleBasedStateMachine):
         ticket = self.room.do(join).ticket
         number = len(self.tickets) + 1
         assert ticket.token.number == f"RDEMO123-{number:06d}"
-        self.line.append(number)
-        assert ticket.position_at_join == len(self.line)
+        self.waitlist.append(number)
+        assert ticket.position_at_join == len(self.waitlist)
         self.tickets[number], self.status[number] = ticket_id, TicketStatus.WAITING
 
     @rule()
     def call_next(self) -> None:
         called: TicketResult | None = self.room.do(CallNext(slug=SLUG))
-        if not self.line:
+        if not self.waitlist:
             assert called is None
             return
-        first = min(self.line)
+        first = min(self.waitlist)
         assert called is not None
         assert called.ticket.id == self.tickets[first]
         self._moved(first, TicketStatus.CALLED)
@@ -127,17 +127,17 @@ class WaitlistMachine(RuleBasedStateMachine):
                 self.room.do(command)
             return
         self.room.do(command)
-        self.line.append(number)
+        self.waitlist.append(number)
         self.status[number] = TicketStatus.WAITING
 
     def _moved(self, number: int, status: TicketStatus) -> None:
-        if number in self.line:
-            self.line.remove(number)
+        if number in self.waitlist:
+            self.waitlist.remove(number)
         self.status[number] = status
 
     @invariant()
     def as_many_wait_as_the_restaurant_says(self) -> None:
-        assert self.room.states[LINE].waiting_count == len(self.line)
+        assert self.room.states[WAITLIST].waiting_count == len(self.waitlist)
 
     @invariant()
     def every_ticket_stands_as_it_should(self) -> None:
@@ -147,7 +147,7 @@ class WaitlistMachine(RuleBasedStateMachine):
     @invariant()
     def replaying_the_log_gives_the_same(self) -> None:
         for aggregate_id, state in self.room.states.items():
-            decider: Any = RESTAURANT if aggregate_id == LINE else TICKET
+            decider: Any = RESTAURANT if aggregate_id == WAITLIST else TICKET
             own = [event for whose, event in self.room.events if whose == aggregate_id]
             assert decider.fold(own) == state
 

@@ -277,7 +277,7 @@ async def test_closing_the_tail_ends_its_subscriptions_at_once(database: str) ->
 
 
 @pytest.mark.parametrize(
-    ("place", "start"),
+    ("after", "start"),
     [
         (LogPosition(7, "current"), 7),  # nothing has happened
         (LogPosition(7, "a.1"), 5),  # a later epoch differs behind 5
@@ -290,7 +290,7 @@ async def test_closing_the_tail_ends_its_subscriptions_at_once(database: str) ->
     ],
 )
 async def test_a_subscriber_resumes_from_the_last_common_position_of_both_logs(
-    database: str, place: LogPosition, start: int
+    database: str, after: LogPosition, start: int
 ) -> None:
     async with open_tail(database) as (tail, submitter), tail.subscription():
         current = tail.epoch
@@ -302,11 +302,11 @@ async def test_a_subscriber_resumes_from_the_last_common_position_of_both_logs(
         )
         await write(submitter, 10)
         requested = LogPosition(
-            place.position, current if place.epoch == "current" else place.epoch
+            after.position, current if after.epoch == "current" else after.epoch
         )
         async with tail.subscription(requested) as subscription:
             assert subscription.position == start
-            assert subscription.requested == (None if start == place.position else place.position)
+            assert subscription.requested == (None if start == after.position else after.position)
             assert await take(subscription, 10) == [*range(start + 1, 11)]
 
 

@@ -298,8 +298,8 @@ class Model:
         }
         if any(len(recent[one.limit.name, one.key]) >= one.limit.count_max for one in asked):
             return False
-        for place, times in recent.items():
-            self.times[place] = [*times, self.now]
+        for limit, times in recent.items():
+            self.times[limit] = [*times, self.now]
         return True
 
 

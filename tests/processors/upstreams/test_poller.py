@@ -298,7 +298,7 @@ async def test_a_cursor_that_is_not_known_any_more_is_given_up(
         upstream.add(301)
         await eventually(lambda: 301 in known(database))
 
-    gone = max(place for place, one in enumerate(upstream.requests) if one.after == 0)
+    gone = max(index for index, one in enumerate(upstream.requests) if one.after == 0)
     assert gone > 0, "it began at the beginning again"
     assert_told_once(database)
 

@@ -71,7 +71,7 @@ class PlainWorkshop:
     def __init__(self) -> None:
         self.now = NOON
         self.states: dict[UUID, Any] = {}
-        self.places: dict[UUID, int] = {}
+        self.positions: dict[UUID, int] = {}
         self.events_count = 0
         self.number = 0
 
@@ -107,7 +107,7 @@ class PlainWorkshop:
         state: S = self.states[aggregate_id]
         self.events_count += 1
         if isinstance(state, Job) and state.entered != (before and before.entered):
-            self.places[aggregate_id] = self.events_count
+            self.positions[aggregate_id] = self.events_count
         return state
 
     def _is_head(self, job: Job) -> bool:
@@ -118,7 +118,7 @@ class PlainWorkshop:
             and (one.queue, one.partition) == (job.queue, job.partition)
             and one.entered is not None
         ]
-        return job.partition is None or min(lane, key=self.places.__getitem__) == job.id
+        return job.partition is None or min(lane, key=self.positions.__getitem__) == job.id
 
     def _is_ready(self, state: Any, among: JobSelector) -> bool:
         if not isinstance(state, Job) or state.status is not JobStatus.PENDING:
@@ -256,8 +256,8 @@ class WorkshopMachine(RuleBasedStateMachine):
             return
         live = live_rows(self.database)
         assert live == fold_of_the_log(self.database)
-        places = [place for (place,) in rows(self.database, READ_OVERTAKEN)]
-        assert places == [], "one that another is before in its lane is behind, and no other"
+        positions = [place for (place,) in rows(self.database, READ_OVERTAKEN)]
+        assert positions == [], "one that another is before in its lane is behind, and no other"
         unfinished = [
             one
             for one in self.unit_of_work.states.values()

@@ -199,8 +199,8 @@ async def test_operation_ids_carry_the_time_and_the_log_has_the_order(
                 Push(new=new, operation_id=operation_id, is_busy=True, standing=Backlog())
             )
     assert (late.version, late > early) == (7, True)
-    places = rows(database, "SELECT operation_id FROM operation_lanes ORDER BY place")
-    assert [one for (one,) in places] == [late, early]
+    found = rows(database, "SELECT operation_id FROM operation_lanes ORDER BY place")
+    assert [one for (one,) in found] == [late, early]
     assert rows(database, "SELECT proname FROM pg_proc WHERE proname = 'uuid_generate_v7'") == []
 
 

@@ -316,9 +316,9 @@ def passed_over(claims: Sequence[tuple[bool, int]]) -> Iterator[int]:
     """Returns, for every claim, the number of more urgent orders it left to concurrent claims."""
     waiting = sorted(claims)
     for claim in claims:
-        place = bisect_left(waiting, claim)
-        del waiting[place]
-        yield place
+        index = bisect_left(waiting, claim)
+        del waiting[index]
+        yield index
 
 
 async def test_a_complete_order_stays_complete(database: str) -> None:

@@ -53,32 +53,32 @@ def touched(plan: list[dict[str, Any]]) -> int:
 
 async def join_many(conninfo: str) -> list[Ticket]:
     async with open_counter(conninfo) as counter:
-        line = await asyncio.gather(
+        tickets = await asyncio.gather(
             *(counter.join(f"+4917{n:08d}", uuid7()) for n in range(GUESTS))
         )
-        for ticket in line[:200]:
+        for ticket in tickets[:200]:
             await counter.do(CancelTicket(slug=SLUG, ticket_id=ticket.id))
     await fold_finished_tickets(conninfo)
     rows(conninfo, "ANALYZE daybook.tickets, daybook.ticket_counts, daybook.restaurants")
-    return list(line)
+    return list(tickets)
 
 
 # S2-22 S2-26 S2-27
 async def test_a_ticket_and_its_position_are_read_without_scanning_the_waitlist(
     database: str,
 ) -> None:
-    line = await join_many(database)
-    last = max(line, key=lambda ticket: ticket.token.place)
+    tickets = await join_many(database)
+    last = max(tickets, key=lambda ticket: ticket.token.place)
 
     assert touched(explain(database, READ_TICKET, {"id": last.id})) < TOUCHED_MAX
 
 
 # S2-22 S2-24 S2-25
 async def test_a_list_of_tickets_reads_only_the_rows_it_shows(database: str) -> None:
-    line = await join_many(database)
+    tickets = await join_many(database)
     wanted: dict[str, Any] = {
-        "restaurant": line[0].restaurant_id,
-        "subject": line[-1].guest.subject_id,
+        "restaurant": tickets[0].restaurant_id,
+        "subject": tickets[-1].guest.subject_id,
         "after": 1000,
         "before": 1000,
         "except": list[UUID](),

@@ -83,22 +83,22 @@ async def test_a_guest_who_returns_in_the_same_batch_is_called_before_later_gues
 
 async def test_positions_are_exact_after_guests_leave_and_return(database: str) -> None:
     async with open_counter(database) as counter:
-        line = [await counter.join() for _ in range(200)]
-        for ticket in line[3:150:2]:
+        tickets = [await counter.join() for _ in range(200)]
+        for ticket in tickets[3:150:2]:
             await counter.do(CancelTicket(slug=SLUG, ticket_id=ticket.id))
         called = await counter.call_next()
         assert called is not None
         async with await connect(reader_conninfo(database)) as reader:
             waiting = {
                 ticket.token.number: await position_of(reader, ticket)
-                for ticket in line
+                for ticket in tickets
                 if ticket.token.number in line_of(database)
             }
             assert waiting == {number: n for n, number in enumerate(line_of(database), start=1)}
             assert await position_of(reader, called) is None
             await counter.do(ReturnTicket(slug=SLUG, ticket_id=called.id))
             assert await position_of(reader, called) == 1
-            last = await position_of(reader, line[-1])
+            last = await position_of(reader, tickets[-1])
 
     assert last == len(waiting) + 1
     kept, counted = counts(database)

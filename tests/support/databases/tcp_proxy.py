@@ -122,7 +122,7 @@ def _without_last_statement(chunk: bytes) -> bytes:
         length = 1 + int.from_bytes(chunk[1:5], "big")
         messages.append(chunk[:length])
         chunk = chunk[length:]
-    binds = [place for place, message in enumerate(messages) if message[:1] == b"B"]
+    binds = [index for index, message in enumerate(messages) if message[:1] == b"B"]
     commit = binds[-1]
     if messages[commit - 1][:1] == b"P":
         commit -= 1

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 # By this the processes of a run know where they meet.
-PLACE = "PYTEST_DAYBOOK_LOCKS"
+LOCKS_VARIABLE = "PYTEST_DAYBOOK_LOCKS"
 
 
 def is_alone(item: pytest.Item) -> bool:
@@ -24,10 +24,10 @@ def is_alone(item: pytest.Item) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if PLACE in os.environ:
+    if LOCKS_VARIABLE in os.environ:
         return
-    os.environ[PLACE] = tempfile.mkdtemp(prefix="daybook-test-locks-")
-    config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(PLACE)))
+    os.environ[LOCKS_VARIABLE] = tempfile.mkdtemp(prefix="daybook-test-locks-")
+    config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(LOCKS_VARIABLE)))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,6 +47,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @contextmanager
 def _locked(name: str, kind: int) -> Iterator[None]:
-    with Path(os.environ[PLACE], name).open("a") as file:
+    with Path(os.environ[LOCKS_VARIABLE], name).open("a") as file:
         fcntl.flock(file, kind)
         yield

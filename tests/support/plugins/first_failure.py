@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.plugins.exclusive_tests import PLACE
+from tests.support.plugins.exclusive_tests import LOCKS_VARIABLE
 
 
 def _mark() -> Path:
-    return Path(os.environ[PLACE], "failed")
+    return Path(os.environ[LOCKS_VARIABLE], "failed")
 
 
 class StopsAtFirstFailure:

@@ -3,31 +3,29 @@
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from daybook.eventlog.postgres.embedded import EmbeddedPostgres
+from tests.conftest import reachable_directory
 from tests.support.databases.embedded_postgres import SUPERVISE, Supervise
 from tests.support.running.processes import Process
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def directory() -> Iterator[Path]:
     """A directory that PostgreSQL's user can enter, unlike tmp_path of root."""
-    directory = Path(tempfile.mkdtemp(prefix="daybook-embedded-"))
-    directory.chmod(0o755)
-    yield directory
-    shutil.rmtree(directory)
+    made = reachable_directory()
+    yield made
+    shutil.rmtree(made)
 
 
 @pytest.fixture(scope="module")
 def made_once() -> Iterator[Path]:
     """A data directory shared by the tests, because creating one is slow."""
-    directory = Path(tempfile.mkdtemp(prefix="daybook-embedded-"))
-    directory.chmod(0o755)
+    directory = reachable_directory()
     with EmbeddedPostgres(directory / "data"):
         pass
     yield directory / "data"
@@ -35,11 +33,11 @@ def made_once() -> Iterator[Path]:
 
 
 @pytest.fixture
-def data_dir(made_once: Path, place: Path) -> Iterator[Path]:
+def data_dir(made_once: Path, directory: Path) -> Iterator[Path]:
     """An existing data directory without a running server."""
     inode = made_once.stat().st_ino
-    yield made_once.rename(place / "data")
-    (used,) = (path for path in place.iterdir() if path.stat().st_ino == inode)
+    yield made_once.rename(directory / "data")
+    (used,) = (path for path in directory.iterdir() if path.stat().st_ino == inode)
     used.rename(made_once)
 
 

@@ -21,8 +21,8 @@ from tests.support.databases.embedded_postgres import (
 
 
 @pytest.fixture
-def small_disk(place: Path) -> Iterator[Path]:
-    disk = place / "disk"
+def small_disk(directory: Path) -> Iterator[Path]:
+    disk = directory / "disk"
     disk.mkdir()
     options = ["-t", "tmpfs", "-o", "size=60m,mode=755", "tmpfs"]
     mounted = subprocess.run(["mount", *options, disk], capture_output=True, check=False)

@@ -34,12 +34,12 @@ from tests.support.running.processes import Process
 pytestmark = pytest.mark.slow
 
 
-def test_a_cold_start_takes_three_seconds_at_most_and_a_warm_one_one(place: Path) -> None:
+def test_a_cold_start_takes_three_seconds_at_most_and_a_warm_one_one(directory: Path) -> None:
     # The best of three, with a margin for other load on the machine.
     seconds = []
     patience = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     for attempt in range(3):
-        postgres = EmbeddedPostgres(place / f"{attempt}")
+        postgres = EmbeddedPostgres(directory / f"{attempt}")
         cold = seconds_to_start(postgres)
         postgres.stop()
         seconds.append((cold, seconds_to_start(postgres)))

@@ -23,21 +23,23 @@ from tests.support.running.processes import Process
 
 
 def test_a_data_directory_of_an_unknown_version_is_refused_with_the_versions_found(
-    place: Path,
+    directory: Path,
 ) -> None:
-    (place / "pgdata").mkdir()
-    (place / "pgdata" / "PG_VERSION").write_text("7\n")
+    (directory / "pgdata").mkdir()
+    (directory / "pgdata" / "PG_VERSION").write_text("7\n")
 
-    sentence = refusal(place)
+    sentence = refusal(directory)
 
-    assert sentence.startswith(f"{place}/pgdata was made by PostgreSQL 7, but the binaries found")
+    assert sentence.startswith(
+        f"{directory}/pgdata was made by PostgreSQL 7, but the binaries found"
+    )
     assert "(wheel)" in sentence
     assert sentence.endswith("set PG_BINDIR to a PostgreSQL 7, or choose another --data-dir.")
 
 
-def test_an_older_data_directory_gets_binaries_of_its_version(place: Path) -> None:
-    assert choose_binaries(place, None).major == "18"
-    older = place / "pgdata"
+def test_an_older_data_directory_gets_binaries_of_its_version(directory: Path) -> None:
+    assert choose_binaries(directory, None).major == "18"
+    older = directory / "pgdata"
     older.mkdir()
     (older / "PG_VERSION").write_text("16\n")
 
@@ -45,29 +47,29 @@ def test_an_older_data_directory_gets_binaries_of_its_version(place: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_given_directory_of_binaries_is_used_and_its_data_found_again(place: Path) -> None:
+def test_a_given_directory_of_binaries_is_used_and_its_data_found_again(directory: Path) -> None:
     local = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not local:
         pytest.skip("no PostgreSQL of the machine's own")
-    with EmbeddedPostgres(place / "data", bindir=local[0]) as postgres:
+    with EmbeddedPostgres(directory / "data", bindir=local[0]) as postgres:
         version = show(postgres.conninfo, "server_version_num")
-    with EmbeddedPostgres(place / "data") as postgres:
+    with EmbeddedPostgres(directory / "data") as postgres:
         assert show(postgres.conninfo, "server_version_num") == version
 
 
-def test_a_bindir_without_programs_is_named_and_nothing_is_made(place: Path) -> None:
-    sentence = refusal(place / "data", bindir=place)
+def test_a_bindir_without_programs_is_named_and_nothing_is_made(directory: Path) -> None:
+    sentence = refusal(directory / "data", bindir=directory)
 
-    assert sentence.startswith(f"PG_BINDIR is {place}, but postgres and initdb do not run")
-    assert not (place / "data").exists()
+    assert sentence.startswith(f"PG_BINDIR is {directory}, but postgres and initdb do not run")
+    assert not (directory / "data").exists()
 
 
-def test_a_pgdata_that_is_not_a_database_is_left_alone(place: Path) -> None:
-    (place / "pgdata").mkdir()
-    (place / "pgdata" / "letter.txt").write_text("dear")
+def test_a_pgdata_that_is_not_a_database_is_left_alone(directory: Path) -> None:
+    (directory / "pgdata").mkdir()
+    (directory / "pgdata" / "letter.txt").write_text("dear")
 
-    assert "not a PostgreSQL database" in refusal(place)
-    assert (place / "pgdata" / "letter.txt").read_text() == "dear"
+    assert "not a PostgreSQL database" in refusal(directory)
+    assert (directory / "pgdata" / "letter.txt").read_text() == "dear"
 
 
 def test_a_setting_that_postgres_refuses_is_reported_with_its_message(data_dir: Path) -> None:
@@ -79,10 +81,10 @@ def test_a_setting_that_postgres_refuses_is_reported_with_its_message(data_dir: 
         pass
 
 
-def test_a_file_in_place_of_the_data_directory_is_named(place: Path) -> None:
-    (place / "data").write_text("")
+def test_a_file_in_place_of_the_data_directory_is_named(directory: Path) -> None:
+    (directory / "data").write_text("")
 
-    assert f"{place}/data" in refusal(place / "data")
+    assert f"{directory}/data" in refusal(directory / "data")
 
 
 @pytest.mark.parametrize("name", ["with spaces in it", "with,comma", "l" * 100, "quote\"and's"])
@@ -107,8 +109,10 @@ def test_a_socket_directory_of_another_user_is_refused(data_dir: Path) -> None:
         sockets.unlink()
 
 
-def test_environment_variables_of_libpq_change_nothing(place: Path, supervise: Supervise) -> None:
-    _, conninfo = supervise(place / "data", **NONSENSE)
+def test_environment_variables_of_libpq_change_nothing(
+    directory: Path, supervise: Supervise
+) -> None:
+    _, conninfo = supervise(directory / "data", **NONSENSE)
     connect = "import psycopg, sys; psycopg.connect(sys.argv[1]).close()"
     prefix = ["env", *(f"{name}={value}" for name, value in NONSENSE.items())]
 
@@ -117,8 +121,8 @@ def test_environment_variables_of_libpq_change_nothing(place: Path, supervise: S
 
 
 @pytest.mark.slow
-def test_a_killed_initdb_leaves_nothing_that_blocks_the_next_start(place: Path) -> None:
-    data_dir = place / "data"
+def test_a_killed_initdb_leaves_nothing_that_blocks_the_next_start(directory: Path) -> None:
+    data_dir = directory / "data"
     command = [sys.executable, "-c", SUPERVISE, str(data_dir)]
     for file in ("PG_VERSION", "global/pg_control"):
         with Process(command) as process:

@@ -36,8 +36,8 @@ def test_root_lends_the_server_an_account_and_nothing_but_pgdata_and_run(data_di
 
 @as_root
 @pytest.mark.slow
-def test_root_uses_the_account_that_owns_the_data_directory(place: Path) -> None:
-    data_dir = place / "data"
+def test_root_uses_the_account_that_owns_the_data_directory(directory: Path) -> None:
+    data_dir = directory / "data"
     data_dir.mkdir()
     os.chown(data_dir, NOBODY, NOBODY)
     with EmbeddedPostgres(data_dir):
@@ -45,21 +45,21 @@ def test_root_uses_the_account_that_owns_the_data_directory(place: Path) -> None
 
 
 @as_root
-def test_the_error_names_the_directory_that_the_account_cannot_enter(place: Path) -> None:
-    (place / "closed").mkdir(mode=0o700)
+def test_the_error_names_the_directory_that_the_account_cannot_enter(directory: Path) -> None:
+    (directory / "closed").mkdir(mode=0o700)
 
-    sentence = refusal(place / "closed" / "deep" / "data")
+    sentence = refusal(directory / "closed" / "deep" / "data")
 
-    assert f"may not enter {place}/closed: choose another --data-dir" in sentence
-    assert not list((place / "closed").iterdir())
+    assert f"may not enter {directory}/closed: choose another --data-dir" in sentence
+    assert not list((directory / "closed").iterdir())
 
 
 @as_root
 @pytest.mark.slow
-def test_root_copies_binaries_that_the_account_cannot_read_once(place: Path) -> None:
-    bindir = choose_binaries(place, None).bindir
+def test_root_copies_binaries_that_the_account_cannot_read_once(directory: Path) -> None:
+    bindir = choose_binaries(directory, None).bindir
     package, site = bindir.parents[1], bindir.parents[2]
-    closed = place / "closed"
+    closed = directory / "closed"
     closed.mkdir(mode=0o700)
     for source in site.glob(f"{package.name}*"):
         ignored = shutil.ignore_patterns("pginstall", "include", "*.a")
@@ -69,12 +69,12 @@ def test_root_copies_binaries_that_the_account_cannot_read_once(place: Path) -> 
         "from daybook.eventlog.postgres.embedded import EmbeddedPostgres\n"
         "EmbeddedPostgres(Path(sys.argv[1]), say=print).start()"
     )
-    command = [sys.executable, "-c", start, str(place / "data"), str(closed)]
+    command = [sys.executable, "-c", start, str(directory / "data"), str(closed)]
     inodes = set()
     for _ in range(2):
         said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
         assert f"may not read {closed}" in said.stdout
-        (copied,) = (place / "data").glob("pgbin-*")
+        (copied,) = (directory / "data").glob("pgbin-*")
         inodes.add(copied.stat().st_ino)
     assert len(inodes) == 1
 
@@ -87,11 +87,11 @@ def test_root_copies_binaries_that_the_account_cannot_read_once(place: Path) -> 
 def test_the_error_names_the_user_and_the_directory_without_permission(
     data_dir: Path, data: str, named: str
 ) -> None:
-    place = data_dir.parent
-    (place / "closed").mkdir(mode=0o700)
-    command = [sys.executable, "-c", START_AS_NOBODY, str(place / data)]
+    directory = data_dir.parent
+    (directory / "closed").mkdir(mode=0o700)
+    command = [sys.executable, "-c", START_AS_NOBODY, str(directory / data)]
     result = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
 
-    assert result.stdout.startswith(f"User nobody may not use {place / named}")
-    assert f"give nobody the right to read and write {place / data}, or" in result.stdout
+    assert result.stdout.startswith(f"User nobody may not use {directory / named}")
+    assert f"give nobody the right to read and write {directory / data}, or" in result.stdout
     assert result.stdout.count("\n") == 1
