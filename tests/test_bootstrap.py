@@ -362,7 +362,7 @@ def test_an_environment_in_use_is_kept_until_its_last_program_has_ended(
     assert repository.environments() == {repository.environment()}
 
 
-def test_the_name_venv_stays_what_it_is_for_a_program_that_was_started_by_it(
+def test_the_venv_links_stay_for_a_program_that_was_started_through_them(
     repository: Repository,
 ) -> None:
     """People and tools start `.venv/bin/python`; `./run` takes its own place in `.venv` instead."""
@@ -457,7 +457,9 @@ def start_on_old_python(repository: Repository, script: str) -> subprocess.Compl
 
 
 @pytest.mark.parametrize("script", ["run", "test"])
-def test_an_old_python_is_told_which_one_is_needed(repository: Repository, script: str) -> None:
+def test_an_old_python_is_refused_with_the_required_version(
+    repository: Repository, script: str
+) -> None:
     result = start_on_old_python(repository, script)
 
     assert_ends_with_a_sentence(result)

@@ -79,7 +79,7 @@ def made_of(part: ast.AST) -> list[str]:
     return []
 
 
-def test_no_pattern_is_made_from_what_is_sent() -> None:
+def test_no_pattern_is_made_from_request_data() -> None:
     """A pattern is a text of ours, or made of such when a module is loaded."""
     functions = {"compile", "match", "fullmatch", "search", "sub", "findall", "finditer", "split"}
     found = set()

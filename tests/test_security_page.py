@@ -114,7 +114,7 @@ def test_every_scope_is_described_for_people() -> None:
     assert described == set(NAMES.values()) - {"public", "signed"}
 
 
-def test_every_line_that_is_told_is_described() -> None:
+def test_every_log_event_is_described() -> None:
     watching = (ROOT / "docs" / "operate" / "watching.md").read_text()
     found = {
         node.args[0].value

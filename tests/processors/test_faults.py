@@ -308,7 +308,7 @@ def test_a_callback_that_fails_is_repeated_or_done_without(
     assert_consistent(database)
 
 
-def test_killed_together_with_its_own_postgresql_it_ends_what_it_began() -> None:
+def test_a_service_killed_with_its_own_postgresql_completes_the_order_after_a_restart() -> None:
     # S0-22 fault 1, S0-44
     directory = reachable_directory()
     own = {"DATABASE_URL": "", "DAYBOOK_DATA_DIR": str(directory / "data")}

@@ -98,7 +98,9 @@ def complete(client: RecordedClient, job: dict[str, Any]) -> int:
     return client.ask("POST", path, body).status_code
 
 
-def test_what_an_asynchronous_standby_lacks_is_told_and_completes_nothing(tmp_path: Path) -> None:
+def test_events_that_an_asynchronous_standby_lacks_are_reported_and_complete_nothing(
+    tmp_path: Path,
+) -> None:
     # I-09, I-23
     history = History()
     with replicated(is_synchronous=False) as pair, served(pair, tmp_path) as service:
@@ -144,7 +146,7 @@ def is_replayed(pair: Pair) -> bool:
     return pair.primary.ask(query) == [(True,)]
 
 
-def test_what_reads_the_log_in_its_order_is_refused_on_a_standby(tmp_path: Path) -> None:
+def test_ordered_reads_of_the_log_are_refused_on_a_standby(tmp_path: Path) -> None:
     with replicated(is_synchronous=False) as pair:
         with served(pair, tmp_path) as service:
             service.order("VIP")

@@ -112,7 +112,7 @@ def test_a_text_cannot_begin_a_line_of_its_own(lines: io.StringIO) -> None:
     assert "\x1b" not in lines.getvalue()
 
 
-async def test_the_life_of_a_ticket_is_told_under_the_names_of_the_source(
+async def test_events_of_a_ticket_are_logged_under_the_names_of_the_source(
     api: Api, lines: io.StringIO
 ) -> None:
     # S2-41, S2-42, S2-43, S2-45

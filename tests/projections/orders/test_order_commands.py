@@ -52,7 +52,7 @@ async def test_an_operator_need_not_know_which_bot_has_the_order(database: str) 
     assert set(live) == {bot.id, second.id}
 
 
-async def test_a_deleted_bot_leaves_its_order_at_its_old_place(database: str) -> None:  # S0-O3
+async def test_the_order_of_a_deleted_bot_keeps_its_position(database: str) -> None:  # S0-O3
     async with open_submitter(database) as submitter:
         first = await submitter.order()
         await submitter.order()
