@@ -1,4 +1,4 @@
-"""What `./run` and `./test` promise, tried on a small repository with a stand-in for uv."""
+"""`./run` and `./test` in a small repository, with a stand-in for uv."""
 
 import ast
 import hashlib
@@ -32,7 +32,7 @@ if os.environ.get("HOLD"):
 sys.exit(int(os.environ.get("PROGRAM_CODE", "0")))
 """
 
-# Installs tools that only say how they were called; what it was asked for it writes down.
+# Installs tools that only print their arguments, and records its own arguments.
 FAKE_UV = f"""#!{BASE_PYTHON}
 import os, pathlib, sys, sysconfig, time
 with open(os.environ["INSTALLS"], "a") as installs:

@@ -1,4 +1,4 @@
-"""What whoever wanted this service has fixed, and is not ours to change."""
+"""Requirements that are fixed: folders, packages and names of events."""
 
 import tomllib
 from pathlib import Path

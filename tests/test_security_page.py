@@ -103,7 +103,7 @@ def test_every_check_is_named_where_it_is_shown(number: int) -> None:
 
 
 def test_every_module_with_cryptography_is_in_the_inventory() -> None:
-    """And what is used for it is what the standard library or OpenSSL has."""
+    """All cryptography is that of the standard library or OpenSSL."""
     users = {name for name, node in sources() if imported(node) & CRYPTOGRAPHY}
     assert {name for name in users if f"`{name}`" not in PAGE} == set()
 

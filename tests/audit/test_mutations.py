@@ -37,7 +37,7 @@ from tests.audit.histories.in_memory import (
 Mutation = Callable[[Story, random.Random], bool]
 """Corrupts the story; returns whether the result is impossible."""
 
-# What the rules constrain, and how it is spoilt.
+# Fields that rules constrain, and how each is corrupted.
 CONSTRAINED: dict[tuple[str, str], Callable[[random.Random], object]] = {
     ("order.created", "order_id"): lambda _chance: uuid4(),
     ("order.created", "number"): lambda chance: chance.randint(1, 5),

@@ -14,7 +14,7 @@ SECONDS_MAX = 110
 
 
 def bench_jobs(*arguments: str | Path, **variables: str) -> str:
-    """What it says, on one line."""
+    """Returns the output on one line."""
     bench = command("bench", "jobs", "--rounds", "1", "--jobs", "100", *arguments)
     done = run_to_end(bench, variables, seconds_max=SECONDS_MAX)
     assert done.returncode == 0, done.stderr

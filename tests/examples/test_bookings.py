@@ -83,7 +83,7 @@ async def test_the_log_names_events_as_the_source_does(
 
 
 async def test_a_deleted_booking_keeps_its_jobs(firm: Firm, database: str) -> None:
-    # S4-03, S4-07, D-63: what was done for it can be told afterwards.
+    # S4-03, S4-07, D-63: the history of its jobs stays readable.
     async with firm.working():
         booking_id = await firm.paid()
         jobs = await firm.finished(booking_id, ALL_FOUR)

@@ -196,7 +196,7 @@ def test_after_any_history_orders_and_bots_agree(database: str) -> None:
 
 
 def make_trouble(server: ServiceProcess, chance: random.Random) -> None:
-    """Deletes what is being cooked, bots and orders alike, for as long as the server lives."""
+    """Deletes claimed orders and their bots until the server ends."""
     bots: list[str] = []
     orders: list[str] = []
     until = time.monotonic() + 2.5
@@ -248,7 +248,7 @@ def stopped(server: ServiceProcess) -> Iterator[None]:
 def test_a_server_that_is_stopped_in_its_tracks_holds_the_others_up_for_seconds_only(
     database: str,
 ) -> None:
-    # D-05: it keeps the lock, and yet nobody waits for it
+    # D-05: it keeps the lock, and no other server waits for it
     with ServiceProcess(database, delay_seconds=0.5) as sleeper:
         assert sleeper.cook()
         assert eventually(lambda: len(completed(database)) == 1)

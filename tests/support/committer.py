@@ -94,7 +94,7 @@ async def open_submitter(
 
 
 def rows(conninfo: str, query: str, parameters: dict[str, Any] | None = None) -> list[Any]:
-    """What the database's owner sees."""
+    """Runs a query as the owner of the database."""
     with psycopg.connect(owner_conninfo(conninfo), autocommit=True) as connection:
         found = connection.execute(query.encode(), parameters or {})
         return found.fetchall() if found.description else []

@@ -40,7 +40,7 @@ def rows(pair: Pair, query: str) -> list[Any]:
 
 
 def audited(pair: Pair, history: History, directory: Path) -> tuple[int, str]:
-    """Once everybody has caught up."""
+    """After all followers have caught up."""
     assert eventually(lambda: rows(pair, COUNT_CAUGHT_UP) == [(len(READ_MODELS),)])
     checked = daybook(
         "audit",

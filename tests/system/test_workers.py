@@ -1,4 +1,4 @@
-"""Real workers on a real service: what the sources of the workshop promise, one by one."""
+"""Real workers on a real service: each promise of the requirements for jobs."""
 
 import os
 import signal
