@@ -157,9 +157,9 @@ def holding(command: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
     try:
         yield program
     finally:
-        said, errors = program.communicate(timeout=60)
+        output, errors = program.communicate(timeout=60)
     assert program.returncode == 0, errors
-    assert "\nTrue " in said, errors
+    assert "\nTrue " in output, errors
 
 
 def content(directory: Path) -> dict[str, tuple[int, int]]:
@@ -262,11 +262,11 @@ def test_an_environment_without_interpreter_is_made_anew(repository: Repository)
 
 def test_two_starts_at_once_make_one_environment(repository: Repository) -> None:
     starts = [subprocess.Popen(**repository.command("run", UV_SECONDS="3")) for _ in range(2)]
-    said = [start.communicate()[1] for start in starts]
+    outputs = [start.communicate()[1] for start in starts]
 
     assert [start.returncode for start in starts] == [0, 0]
     assert repository.install_count() == 1
-    assert sum("waiting for another start" in each for each in said) == 1
+    assert sum("waiting for another start" in each for each in outputs) == 1
 
 
 def test_an_installer_whose_start_was_killed_is_waited_for(repository: Repository) -> None:

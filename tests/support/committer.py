@@ -77,7 +77,7 @@ class Submitter:
 async def open_submitter(
     conninfo: str,
     *,
-    lanes: int = 1,
+    writers: int = 1,
     deadline_seconds: float = 5.0,
     on_commit: OnCommit = ignore_commit,
 ) -> AsyncIterator[Submitter]:
@@ -85,7 +85,7 @@ async def open_submitter(
         conninfo,
         tables=LIVE_TABLES,
         mapper=MAPPER,
-        writers=lanes,
+        writers=writers,
         deadline_seconds=deadline_seconds,
         on_commit=on_commit,
     )

@@ -141,8 +141,8 @@ class Listening(threading.Thread):
                 self.last_id = value
                 self._is_open.set()
             elif name == "data":
-                said = json.loads(value)
-                (self.received if "topic" in said else self.rewound).append(said)
+                event = json.loads(value)
+                (self.received if "topic" in event else self.rewound).append(event)
 
 
 @contextmanager

@@ -76,10 +76,10 @@ def test_a_failover_to_a_synchronous_standby_loses_nothing(tmp_path: Path) -> No
             "SELECT notification_id, originator_id::text, originator_version FROM stored_events",
         )
         assert events == {position: (one, version) for position, one, version in logged}
-        code, said = audited(pair, history, tmp_path)
-        assert code == 0, said
+        code, output = audited(pair, history, tmp_path)
+        assert code == 0, output
         for invariant in ("I-09", "I-33", "I-34"):
-            assert re.search(rf"^{invariant} +valid", said, re.M), said
+            assert re.search(rf"^{invariant} +valid", output, re.M), output
         ((epochs,),) = rows(pair, "SELECT count(*) FROM log_epochs")
         assert epochs == 2
 
@@ -132,11 +132,11 @@ def test_events_that_an_asynchronous_standby_lacks_are_reported_and_complete_not
         assert again == kept[1:]
         assert ahead is not None
         assert ahead.endswith(".1")
-        code, said = audited(pair, history, tmp_path)
-        assert code == 1, said
-        assert re.search(r"^I-09 +invalid", said, re.M), said
+        code, printed = audited(pair, history, tmp_path)
+        assert code == 1, printed
+        assert re.search(r"^I-09 +invalid", printed, re.M), printed
         for invariant in ("I-23", "I-33", "I-34"):
-            assert re.search(rf"^{invariant} +valid", said, re.M), said
+            assert re.search(rf"^{invariant} +valid", printed, re.M), printed
         output = daybook("doctor", DATABASE_URL=pair.conninfo).stdout
         assert "This is epoch 2" in output
 
