@@ -54,7 +54,7 @@ BEGIN
 END $$
 """
 
-# This server only ever loses what the test run loses with it; those that are killed on purpose
+# This server keeps no data beyond the test run. Servers that are killed on purpose
 # are servers of their own, and write through to the disk.
 SERVER_SETTINGS = {
     "max_connections": "200",

@@ -1,4 +1,4 @@
-"""What `./run` and `./test` promise, tried on a small repository with a stand-in for uv."""
+"""`./run` and `./test` in a small repository, with a stand-in for uv."""
 
 import ast
 import hashlib
@@ -32,7 +32,7 @@ if os.environ.get("HOLD"):
 sys.exit(int(os.environ.get("PROGRAM_CODE", "0")))
 """
 
-# Installs tools that only say how they were called; what it was asked for it writes down.
+# Installs tools that only print their arguments, and records its own arguments.
 FAKE_UV = f"""#!{BASE_PYTHON}
 import os, pathlib, sys, sysconfig, time
 with open(os.environ["INSTALLS"], "a") as installs:
@@ -157,9 +157,9 @@ def holding(command: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
     try:
         yield program
     finally:
-        said, errors = program.communicate(timeout=60)
+        output, errors = program.communicate(timeout=60)
     assert program.returncode == 0, errors
-    assert "\nTrue " in said, errors
+    assert "\nTrue " in output, errors
 
 
 def content(directory: Path) -> dict[str, tuple[int, int]]:
@@ -262,11 +262,11 @@ def test_an_environment_without_interpreter_is_made_anew(repository: Repository)
 
 def test_two_starts_at_once_make_one_environment(repository: Repository) -> None:
     starts = [subprocess.Popen(**repository.command("run", UV_SECONDS="3")) for _ in range(2)]
-    said = [start.communicate()[1] for start in starts]
+    outputs = [start.communicate()[1] for start in starts]
 
     assert [start.returncode for start in starts] == [0, 0]
     assert repository.install_count() == 1
-    assert sum("waiting for another start" in each for each in said) == 1
+    assert sum("waiting for another start" in each for each in outputs) == 1
 
 
 def test_an_installer_whose_start_was_killed_is_waited_for(repository: Repository) -> None:
@@ -362,7 +362,7 @@ def test_an_environment_in_use_is_kept_until_its_last_program_has_ended(
     assert repository.environments() == {repository.environment()}
 
 
-def test_the_name_venv_stays_what_it_is_for_a_program_that_was_started_by_it(
+def test_the_venv_links_stay_for_a_program_that_was_started_through_them(
     repository: Repository,
 ) -> None:
     """People and tools start `.venv/bin/python`; `./run` takes its own place in `.venv` instead."""
@@ -457,7 +457,9 @@ def start_on_old_python(repository: Repository, script: str) -> subprocess.Compl
 
 
 @pytest.mark.parametrize("script", ["run", "test"])
-def test_an_old_python_is_told_which_one_is_needed(repository: Repository, script: str) -> None:
+def test_an_old_python_is_refused_with_the_required_version(
+    repository: Repository, script: str
+) -> None:
     result = start_on_old_python(repository, script)
 
     assert_ends_with_a_sentence(result)

@@ -1,4 +1,4 @@
-"""What the source of the service may not hold, however well it works."""
+"""Code that the source of the service may not contain."""
 
 import ast
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from tests.support.running.processes import ROOT
 
 PACKAGES = ("api", "audit", "daybook", "domain", "eventlog", "processors", "projections")
 
-# They run, load or expand whatever they are given.
+# They run, load or expand their argument.
 RUNNERS = {"eval", "exec", "system", "popen", "create_subprocess_shell", "safe_substitute"}
 LOADERS = {"pickle", "marshal", "shelve", "xml", "lxml", "yaml", "jinja2", "ldap", "smtplib"}
 BROKEN = {"md5", "sha1", "MD5", "SHA1", "ECB", "CBC", "TripleDES", "ARC4", "Blowfish", "PKCS1v15"}
@@ -33,7 +33,7 @@ def sources() -> Iterator[tuple[str, ast.AST]]:
 
 
 def named(node: ast.AST) -> str:
-    """What is called, or looked up, without what it belongs to."""
+    """The name of a called or accessed attribute, without its owner."""
     match node:
         case ast.Attribute(attr=name) | ast.Name(id=name) | ast.alias(name=name):
             return name
@@ -81,7 +81,7 @@ def test_no_statement_is_made_from_a_text() -> None:
 
 
 def made_of(part: ast.AST) -> list[str]:
-    """What is put into a text, if it is no constant."""
+    """Values in a text that are no constants."""
     match part:
         case ast.JoinedStr(values=values):
             filled = [one.value for one in values if isinstance(one, ast.FormattedValue)]
@@ -91,7 +91,7 @@ def made_of(part: ast.AST) -> list[str]:
     return []
 
 
-def test_no_pattern_is_made_from_what_is_sent() -> None:
+def test_no_pattern_is_made_from_request_data() -> None:
     """A pattern is a text of ours, or made of such when a module is loaded."""
     functions = {"compile", "match", "fullmatch", "search", "sub", "findall", "finditer", "split"}
     found = set()

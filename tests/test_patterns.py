@@ -115,7 +115,7 @@ def test_a_name_is_a_name_from_its_first_character_to_its_last(text: str) -> Non
         convert(text, Name)
 
 
-def test_a_whole_pattern_is_anchored_as_a_whole_and_told_in_javascripts_dialect() -> None:
+def test_a_whole_pattern_is_anchored_and_described_in_javascripts_dialect() -> None:
     anchored = re.compile(whole("a|bc"))
     assert [bool(anchored.search(one)) for one in ("a", "bc", "ac", "bcx", "a\n")] == [
         *(True, True),

@@ -1,4 +1,4 @@
-"""What whoever wanted this service has fixed, and is not ours to change."""
+"""Requirements that are fixed: folders, packages and names of events."""
 
 import tomllib
 from pathlib import Path
@@ -17,7 +17,7 @@ VOCABULARY = {"Created", "Claimed", "Completed", "Failed", "MovedToDLQ"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_packages_that_were_asked_for_are_those_it_stands_on(package: str) -> None:  # SX-06
+def test_the_required_packages_are_dependencies(package: str) -> None:  # SX-06
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = [text for text in project["project"]["dependencies"] if text.startswith(package)]
     assert len(wanted) == 1
@@ -29,5 +29,5 @@ def test_the_folders_that_were_asked_for_are_there(folder: str) -> None:  # SX-0
 
 
 @pytest.mark.parametrize("decider", [ORDER, JOB], ids=["order", "job"])
-def test_orders_and_jobs_speak_the_words_that_were_given(decider: Decider[Any]) -> None:
+def test_events_of_orders_and_jobs_have_the_given_names(decider: Decider[Any]) -> None:
     assert {event.__name__ for event in decider.events} >= VOCABULARY

@@ -103,7 +103,7 @@ def test_every_check_is_named_where_it_is_shown(number: int) -> None:
 
 
 def test_every_module_with_cryptography_is_in_the_inventory() -> None:
-    """And what is used for it is what the standard library or OpenSSL has."""
+    """All cryptography is that of the standard library or OpenSSL."""
     users = {name for name, node in sources() if imported(node) & CRYPTOGRAPHY}
     assert {name for name in users if f"`{name}`" not in PAGE} == set()
 
@@ -114,7 +114,7 @@ def test_every_scope_is_described_for_people() -> None:
     assert described == set(NAMES.values()) - {"public", "signed"}
 
 
-def test_every_line_that_is_told_is_described() -> None:
+def test_every_log_event_is_described() -> None:
     watching = (ROOT / "docs" / "operate" / "watching.md").read_text()
     found = {
         node.args[0].value

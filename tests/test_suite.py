@@ -49,9 +49,9 @@ def pytest_run(directory: Path, source: str, *options: str) -> str:
 
 
 def test_a_test_that_hangs_fails(tmp_path: Path) -> None:
-    said = pytest_run(tmp_path, HANGING, "-o", "timeout=1")
-    assert "Timeout (>1.0s)" in said
-    assert "1 failed" in said
+    output = pytest_run(tmp_path, HANGING, "-o", "timeout=1")
+    assert "Timeout (>1.0s)" in output
+    assert "1 failed" in output
 
 
 def test_every_test_has_a_time_limit(request: pytest.FixtureRequest) -> None:
@@ -63,7 +63,7 @@ def test_hypothesis_does_not_measure_the_machine() -> None:
 
 
 def test_x_stops_all_processes_at_the_first_failure(tmp_path: Path) -> None:
-    said = pytest_run(tmp_path, MANY, "-x", "-n", "2", "--dist", "worksteal")
-    assert "1 failed" in said
-    passed = int(said.rsplit(" passed", 1)[0].rsplit(" ", 1)[1])
-    assert passed < 15, said
+    output = pytest_run(tmp_path, MANY, "-x", "-n", "2", "--dist", "worksteal")
+    assert "1 failed" in output
+    passed = int(output.rsplit(" passed", 1)[0].rsplit(" ", 1)[1])
+    assert passed < 15, output

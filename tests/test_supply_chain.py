@@ -1,4 +1,4 @@
-"""What is installed is what was looked at, by version and by digest; and no key lies about."""
+"""Packages are pinned by version and digest, and the repository contains no key."""
 
 import re
 from collections.abc import Iterator

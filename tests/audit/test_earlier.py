@@ -57,7 +57,7 @@ def test_a_change_of_exported_events_is_rejected(
     assert compared(story, earlier)[0] is Verdict.INVALID
 
 
-@pytest.mark.parametrize("place", [0, 1, 400])
+@pytest.mark.parametrize("index", [0, 1, 400])
 def test_an_event_below_an_exported_position_is_rejected(story: Story, index: int) -> None:
     earlier = Log(story.log)
     del earlier[index]

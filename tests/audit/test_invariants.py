@@ -12,7 +12,7 @@ from daybook.domain.quarantine import quarantine_id
 from tests.audit.histories.in_memory import Story, judge
 from tests.audit.histories.invalid import SPOILT, Spoil
 
-# What is judged by more than the log: elsewhere.
+# Other tests cover invariants that need more than the log.
 BY_CLIENTS = {"I-09", "I-10", "I-11", "I-12", "I-27", "I-37"}
 BY_EARLIER_EXPORT = {"I-01"}
 BY_THE_SERVICE = {"I-33", "I-34", "I-36", "I-39"}
@@ -48,7 +48,7 @@ def test_every_invariant_that_the_log_alone_proves_has_three_invalid_histories()
     assert min(counts.values()) >= 3
 
 
-# SX-04: of what is stuck, those of I-38.
+# SX-04: stuck aggregates, as I-38 defines them.
 @pytest.mark.parametrize(("broken", "spoil"), SPOILT, ids=lambda one: getattr(one, "__name__", one))
 def test_an_invalid_history_is_rejected_by_the_invariant_it_breaks(
     story: Story, broken: str, spoil: Spoil

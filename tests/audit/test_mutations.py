@@ -30,14 +30,14 @@ from tests.audit.histories.in_memory import (
     RECOVERY,
     Log,
     Story,
+    data_of,
     judge,
-    said,
 )
 
 Mutation = Callable[[Story, random.Random], bool]
 """Corrupts the story; returns whether the result is impossible."""
 
-# What the rules constrain, and how it is spoilt.
+# Fields that rules constrain, and how each is corrupted.
 CONSTRAINED: dict[tuple[str, str], Callable[[random.Random], object]] = {
     ("order.created", "order_id"): lambda _chance: uuid4(),
     ("order.created", "number"): lambda chance: chance.randint(1, 5),
@@ -77,7 +77,7 @@ def drop(story: Story, chance: random.Random) -> bool:
 def is_other_side(one: Entry, other: Entry) -> bool:
     """Of the same claim, in the same command."""
     sides = {one.topic.partition(".")[0], other.topic.partition(".")[0]}
-    is_same_claim = said(one).get("claim_id", one) == said(other).get("claim_id", other)
+    is_same_claim = data_of(one).get("claim_id", one) == data_of(other).get("claim_id", other)
     return one.command_id == other.command_id and sides == {"order", "bot"} and is_same_claim
 
 
@@ -90,7 +90,7 @@ def duplicate(story: Story, chance: random.Random) -> bool:
 def record_again(story: Story, chance: random.Random) -> bool:
     """Records the event again, with its own version and position."""
     entry = chance.choice(story.log)
-    story.then(entry.topic, entry.aggregate, actor=entry.actor, **said(entry))
+    story.then(entry.topic, entry.aggregate, actor=entry.actor, **data_of(entry))
     return entry.topic not in ("queue.configured", "restaurant.changed", "ticket.recalled")
 
 
@@ -115,12 +115,12 @@ def change_places(story: Story, chance: random.Random) -> bool:
 
 
 def change_fence(story: Story, chance: random.Random) -> bool:
-    fenced = [n for n, entry in enumerate(story.log) if "claim_id" in said(entry)]
+    fenced = [n for n, entry in enumerate(story.log) if "claim_id" in data_of(entry)]
     index = chance.choice(fenced)
-    old = said(story.log[index])["claim_id"]
-    others = {said(story.log[n])["claim_id"] for n in fenced} - {old}
+    old = data_of(story.log[index])["claim_id"]
+    others = {data_of(story.log[n])["claim_id"] for n in fenced} - {old}
     story.say(index, claim_id=chance.choice([str(uuid4()), *sorted(others)[:1]]))
-    return any(said(story.log[n])["claim_id"] == old for n in fenced)
+    return any(data_of(story.log[n])["claim_id"] == old for n in fenced)
 
 
 def change_actor(story: Story, chance: random.Random) -> bool:
@@ -134,13 +134,13 @@ def change_actor(story: Story, chance: random.Random) -> bool:
 def edit_payload(story: Story, chance: random.Random) -> bool:
     index = chance.randrange(len(story.log))
     entry = story.log[index]
-    field = chance.choice([name for name in said(entry) if name != "claim_id"])
+    field = chance.choice([name for name in data_of(entry) if name != "claim_id"])
     spoil = CONSTRAINED.get((entry.topic, field))
     if spoil is None:
         return False
-    before = said(entry)[field]
+    before = data_of(entry)[field]
     story.say(index, **{field: spoil(chance)})
-    return bool(said(story.log[index])[field] != before)
+    return bool(data_of(story.log[index])[field] != before)
 
 
 MUTATIONS: tuple[Mutation, ...] = (

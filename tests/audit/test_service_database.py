@@ -208,8 +208,8 @@ def test_a_read_model_that_differs_from_its_rebuild_is_found(database: str, wron
     calls = iter(range(100))
 
     def derive(wanted: Derivation) -> TupleRow:
-        said = {"by batch": wanted.batch, "by name": (wanted.name, wanted.batch)}
-        return (said.get(wrong, next(calls)),)
+        choices = {"by batch": wanted.batch, "by name": (wanted.name, wanted.batch)}
+        return (choices.get(wrong, next(calls)),)
 
     found = verdicts(database, derive=derive)
     assert (found["I-33"], found["I-36"]) == (Verdict.INVALID, Verdict.INVALID)

@@ -15,7 +15,7 @@ from daybook.audit.replayed_state import ReplayedState
 from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.registry import READ_MODELS
 from tests.audit.histories import sql_oracle
-from tests.audit.histories.in_memory import Log, Story, judge, said
+from tests.audit.histories.in_memory import Log, Story, data_of, judge
 from tests.audit.histories.invalid import SPOILT, Spoil
 from tests.audit.test_mutations import mutate
 from tests.audit.test_service_database import CHANGES, rewrite, verdicts, work
@@ -55,7 +55,7 @@ def load(connection: Connection, log: Log) -> None:
     connection.execute(MAKE_LOG)
     rows = [
         (
-            *(one.position, one.aggregate, one.version, one.topic, Jsonb(said(one))),
+            *(one.position, one.aggregate, one.version, one.topic, Jsonb(data_of(one))),
             *(one.recorded_at, one.actor, one.command_id),
         )
         for one in log

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 LIFE_SECONDS_MAX = 16.0
 TIMES_CALM_MAX = 2.0
-# Where others are at work, who measures is late himself, and so is whoever is measured.
+# On a busy machine both the measuring client and the measured server are late.
 CROWDED_LIFE_SECONDS_MAX = 20.0
 CROWDED_TIMES_CALM_MAX = 10.0
 SIEGES_MAX = 3

@@ -144,16 +144,16 @@ def test_a_completion_is_announced_once(visit: Visit, service: ServiceProcess) -
     # S0-36
     board = visit.open()
     board.evaluate(
-        "window.said = []; addEventListener('bot-order-complete', (e) => said.push(e.detail))"
+        "window.details = []; addEventListener('bot-order-complete', (e) => details.push(e.detail))"
     )
     be_live(board)
     orders = [service.order() for _ in range(3)]
     bots = [service.bot(autoClaim=True) for _ in range(2)]
     expect(column(board, "COMPLETE")).to_have_count(3, timeout=20_000)
 
-    said = board.evaluate("said")
-    assert sorted(one["orderId"] for one in said) == sorted(order["id"] for order in orders)
-    assert {one["botId"] for one in said} == {bot["id"] for bot in bots}
+    details = board.evaluate("details")
+    assert sorted(one["orderId"] for one in details) == sorted(order["id"] for order in orders)
+    assert {one["botId"] for one in details} == {bot["id"] for bot in bots}
 
 
 def test_a_completion_appears_the_moment_it_happens(

@@ -40,7 +40,7 @@ def worker(address: Address) -> Worker:
 
 @pytest.fixture
 def events(caplog: pytest.LogCaptureFixture) -> Events:
-    """What a worker has said under a name."""
+    """Events that a worker has logged under a name."""
     caplog.set_level(logging.INFO, "daybook")
 
     def find(event: str) -> list[dict[str, Any]]:

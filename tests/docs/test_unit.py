@@ -106,7 +106,7 @@ def test_the_commands_of_the_page_prepare_a_start_of_the_unit(
         with urlopen(f"http://127.0.0.1:{port}/health/ready", timeout=SECONDS_MAX) as answer:
             assert answer.status == 200
         assert pwd.getpwuid(os.stat(f"/proc/{process.process.pid}").st_uid) == machine.user
-        # The second command of the last block, on what the journal would hold.
+        # The second command of the last block, on the lines of the journal.
         question = begin.text.splitlines()[1].split("|", 1)[1]
         journal = top / "journal"
         journal.write_text(process.output)

@@ -200,7 +200,7 @@ def variables_of(settings: Settings) -> dict[str, str]:
     }
 
 
-def said(log: pytest.LogCaptureFixture, event: str, **fields: Any) -> list[dict[str, Any]]:
-    """What was logged under this name and with these fields."""
+def logged(log: pytest.LogCaptureFixture, event: str, **fields: Any) -> list[dict[str, Any]]:
+    """Log lines with this name and these fields."""
     records = [vars(record) for record in log.records if record.getMessage() == event]
     return [one for one in records if fields.items() <= one.items()]

@@ -12,7 +12,7 @@ from examples.bookings import promotion
 from examples.bookings.bookings import BookingStatus
 from examples.bookings.links import LIFETIME, invoice_link
 from examples.bookings.standins.standin import How
-from tests.examples.firm import ALL_FOUR, FIRST_THREE, Firm, said
+from tests.examples.firm import ALL_FOUR, FIRST_THREE, Firm, logged
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ async def test_a_payment_that_is_announced_again_and_again_makes_nothing_twice(
         after = await firm.jobs(booking_id)
 
     assert {answer.status_code for answer in answers} == {200}
-    assert len(said(log, "jobs:created")) == 1
+    assert len(logged(log, "jobs:created")) == 1
     assert after == before
     assert len(firm.standins.invoices.documents) == 1
     assert len(firm.standins.mail.messages) == 3
@@ -56,7 +56,7 @@ async def test_booking_and_jobs_are_there_together_or_not_at_all(
             await firm.promote(booking_id)
     assert (await firm.booking(booking_id)).status is BookingStatus.PENDING
     assert await firm.jobs(booking_id) == {}
-    assert said(log, "jobs:created") == []
+    assert logged(log, "jobs:created") == []
 
     assert await firm.promote(booking_id)
     assert sorted(await firm.jobs(booking_id)) == sorted(FIRST_THREE)

@@ -76,7 +76,7 @@ async def test_a_crash_between_sending_and_recording_sends_once_at_the_provider(
         mail = firm.standins.mail
         booking_id = await firm.paid()
         async with await AsyncConnection.connect(database) as connection:
-            # Whoever wants to record a mail waits from here on; to look is allowed.
+            # From here on writers of this table wait; readers do not.
             await connection.execute("LOCK TABLE bookings.sent_emails IN SHARE MODE")
             settings = environment(**variables_of(firm.office.settings))
             with Process([*COMMAND, "worker"], variables=settings) as worker:

@@ -196,7 +196,7 @@ def test_after_any_history_orders_and_bots_agree(database: str) -> None:
 
 
 def make_trouble(server: ServiceProcess, chance: random.Random) -> None:
-    """Deletes what is being cooked, bots and orders alike, for as long as the server lives."""
+    """Deletes claimed orders and their bots until the server ends."""
     bots: list[str] = []
     orders: list[str] = []
     until = time.monotonic() + 2.5
@@ -248,7 +248,7 @@ def stopped(server: ServiceProcess) -> Iterator[None]:
 def test_a_server_that_is_stopped_in_its_tracks_holds_the_others_up_for_seconds_only(
     database: str,
 ) -> None:
-    # D-05: it keeps the lock, and yet nobody waits for it
+    # D-05: it keeps the lock, and no other server waits for it
     with ServiceProcess(database, delay_seconds=0.5) as sleeper:
         assert sleeper.cook()
         assert eventually(lambda: len(completed(database)) == 1)
@@ -308,7 +308,7 @@ def test_a_callback_that_fails_is_repeated_or_done_without(
     assert_consistent(database)
 
 
-def test_killed_together_with_its_own_postgresql_it_ends_what_it_began() -> None:
+def test_a_service_killed_with_its_own_postgresql_completes_the_order_after_a_restart() -> None:
     # S0-22 fault 1, S0-44
     directory = reachable_directory()
     own = {"DATABASE_URL": "", "DAYBOOK_DATA_DIR": str(directory / "data")}

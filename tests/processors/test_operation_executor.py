@@ -47,7 +47,7 @@ async def serving(database: str, thresholds: Thresholds) -> AsyncIterator[Servic
 async def test_an_accepted_operation_is_executed_upon_its_notification(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # S3-23: nobody has to wait for the next look.
+    # S3-23: an operation does not wait for the next poll.
     monkeypatch.setattr(leader, "POLL_SECONDS", FOR_EVER_SECONDS)
     monkeypatch.setattr(operation_executor, "POLL_SECONDS", FOR_EVER_SECONDS)
     async with opened(database, CALM, [Operations()]), opened(database, BUSY) as api:
@@ -58,7 +58,7 @@ async def test_an_accepted_operation_is_executed_upon_its_notification(
 
 
 async def test_with_more_services_nothing_is_done_more_often(database: str) -> None:
-    # S3-05: what one does, those that stand by do not try.
+    # S3-05: standby executors do not try an operation that the leader executes.
     async with opened(database, BUSY) as api:
         await accept(api)
     async with (

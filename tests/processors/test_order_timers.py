@@ -73,7 +73,7 @@ async def test_a_claim_that_is_due_before_the_one_awaited_is_not_missed(database
 async def test_orders_due_during_a_downtime_are_completed_by_the_next_process(
     database: str,
 ) -> None:
-    # S0-20, S0-37, S0-71, S0-72, S0-74: nobody but the server was needed
+    # S0-20, S0-37, S0-71, S0-72, S0-74: only the server was needed
     async with open_submitter(database) as submitter:
         order = await claimed(submitter, seconds=0)
 
@@ -160,7 +160,7 @@ async def test_of_several_services_one_is_on_duty(database: str) -> None:
 
 
 async def test_a_failing_leader_lock_lets_no_processor_run(own_database: str) -> None:
-    # S0-82: a lock that fails does not let everybody in
+    # S0-82: a failing lock admits no process
     rows(own_database, "REVOKE EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) FROM PUBLIC")
     watcher = Watching()
     async with running(own_database, processors=[watcher, Completions()]) as submitter:
@@ -206,7 +206,7 @@ async def test_when_the_service_on_duty_ends_the_other_goes_on(database: str) ->
 async def test_a_hanging_leader_delays_orders_by_the_standby_delay_at_most(
     database: str,
 ) -> None:
-    # S0-85, D-05: what stands in for a lock that expires
+    # S0-85, D-05: the replacement for a lock that expires
     async with await connect(reader_conninfo(database)) as sleeper:
         await sleeper.execute(TRY_LEADER_LOCK)
         async with running(database) as submitter:

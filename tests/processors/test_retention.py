@@ -68,7 +68,7 @@ async def test_a_key_that_is_forgotten_has_no_second_effect(database: str) -> No
             assert answer.problem == (409, "already-exists")
             assert order["id"] in answer.json["detail"]
         assert rows(database, "SELECT count(*) FROM log") == before
-        # What had no effect then may have one now.
+        # The key of a refused command may be used again.
         assert (await api.delete(path, idempotency_key="refused")).status == 200
 
 

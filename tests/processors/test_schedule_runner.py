@@ -39,7 +39,7 @@ def slots(database: str) -> list[datetime]:
 
 
 async def back_from_downtime(database: str, seconds: float, **changes: Any) -> datetime:
-    """A schedule of every minute for which nobody was there for so long."""
+    """A schedule of every minute that no process has run for this long."""
     now = datetime.now(UTC)
     due_at = now.replace(second=0, microsecond=0) - timedelta(seconds=seconds)
     async with open_submitter(database) as submitter:
@@ -112,7 +112,7 @@ async def test_one_that_cannot_be_fired_stops_no_other(database: str) -> None:
     async with open_submitter(database) as submitter:
         await submitter.submit(Backdate(due_at, "a", cron="0 0 1 1 *"))
         await submitter.submit(Backdate(due_at, "b", cron="0 0 1 1 *"))
-    # Its job is in the log already, which nobody but an operator can bring about.
+    # Its job is already in the log; only an operator can cause that.
     async with service(database):
         await eventually(lambda: len(slots(database)) == 2)
         rows(database, "UPDATE schedules SET next_run_at = %(due)s", {"due": due_at})

@@ -20,7 +20,7 @@ GUEST_KEY = ServiceKey.of(b"a key that no restaurant may use")
 
 
 class Answer:
-    """What the application sent."""
+    """A response of the application."""
 
     def __init__(self, messages: list[Message]) -> None:
         self.status = HTTPStatus(messages[0]["status"])

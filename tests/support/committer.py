@@ -77,7 +77,7 @@ class Submitter:
 async def open_submitter(
     conninfo: str,
     *,
-    lanes: int = 1,
+    writers: int = 1,
     deadline_seconds: float = 5.0,
     on_commit: OnCommit = ignore_commit,
 ) -> AsyncIterator[Submitter]:
@@ -85,7 +85,7 @@ async def open_submitter(
         conninfo,
         tables=LIVE_TABLES,
         mapper=MAPPER,
-        writers=lanes,
+        writers=writers,
         deadline_seconds=deadline_seconds,
         on_commit=on_commit,
     )
@@ -94,7 +94,7 @@ async def open_submitter(
 
 
 def rows(conninfo: str, query: str, parameters: dict[str, Any] | None = None) -> list[Any]:
-    """What the database's owner sees."""
+    """Runs a query as the owner of the database."""
     with psycopg.connect(owner_conninfo(conninfo), autocommit=True) as connection:
         found = connection.execute(query.encode(), parameters or {})
         return found.fetchall() if found.description else []

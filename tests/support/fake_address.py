@@ -12,7 +12,7 @@ from tests.support.fake_service import StandIn
 
 
 class Address:
-    """Where a stand-in listens. It can go away and come back, with what it knows."""
+    """The address of a stand-in, which can close and open again with its state."""
 
     def __init__(self, standin: StandIn) -> None:
         self.standin = standin

@@ -28,7 +28,7 @@ class Problem(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to the next request to this path, instead of its answer."""
+    """A fault for the next request to this path."""
 
     path: str
     status: int = 0
@@ -183,7 +183,7 @@ class StandIn:
         found = self._ready(body)
         while not found and time.monotonic() < until:
             await asyncio.sleep(0.005)
-            # Whoever has hung up gets nothing: nobody would do it.
+            # A client that has disconnected gets no job.
             if gone.done():
                 break
             self._expire()

@@ -71,7 +71,7 @@ async def roll_back(conninfo: str, *names: str) -> list[str]:
 
 
 def wrong(comparisons: dict[str, Comparison]) -> list[str]:
-    """What is not as the log says, in the words of the operator."""
+    """Differences from the log, as an operator reads them."""
     return [str(one) for comparison in comparisons.values() for one in comparison.differences]
 
 

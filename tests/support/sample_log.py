@@ -28,7 +28,7 @@ FROM (SELECT gen_random_uuid() AS id, n FROM generate_series(1, %(count)s) AS n)
 
 
 def run(database: str, *arguments: str | Path) -> Result:
-    """A command, in this process; what is said in one sentence is its output too."""
+    """Runs a command in this process; the sentence of a SetupError counts as its output."""
     flags = [*map(str, arguments), "--database-url", database]
     done = CliRunner().invoke(cli, flags, obj=CliContext(StopSignals()))
     if isinstance(done.exception, SetupError):

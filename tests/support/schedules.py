@@ -51,7 +51,7 @@ class TimetableDesk(PlainUnitOfWork):
 
 
 class Backdate:
-    """A schedule that was due some time ago: nobody can turn the database's clock back."""
+    """A schedule that was due some time ago: the database's clock cannot be turned back."""
 
     def __init__(self, due_at: datetime, name: str = NAME, **changes: Any) -> None:
         self._due_at = due_at

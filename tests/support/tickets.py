@@ -66,7 +66,7 @@ class Counter:
 
 
 async def fold_finished_tickets(conninfo: str) -> None:
-    """What a service does for itself, a moment later."""
+    """Work that a service does by itself a moment later."""
     follower = Follower(conninfo, FinishedTickets(), MAPPER)
     await follower.catch_up()
     await follower.close()

@@ -29,7 +29,7 @@ async def working(worker: Worker) -> AsyncIterator[asyncio.Task[None]]:
 
 async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(SECONDS_MAX):
-        while not holds():  # noqa: ASYNC110 (what it looks at is in another thread)
+        while not holds():  # noqa: ASYNC110 (the condition changes in another thread)
             await asyncio.sleep(0.005)
 
 

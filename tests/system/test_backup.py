@@ -1,4 +1,4 @@
-"""A backup that is taken while everybody works, restored, and proved to be the log's beginning."""
+"""A backup taken under load is restored and equals the beginning of the log."""
 
 import asyncio
 import subprocess
@@ -76,7 +76,7 @@ async def test_a_backup_under_load_is_a_beginning_of_the_log_and_works(
         daybook, "rebuild", "--all", "--verify-only", "--database-url", empty_database
     )
     assert verified.returncode == 0, verified.stdout + verified.stderr
-    # It goes on from there, under numbers that nobody has had.
+    # It continues from there with unused numbers.
     async with open_counter_api(empty_database, **roomy) as api:
         await api.order()
         await join(api, 9)

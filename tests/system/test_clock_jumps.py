@@ -32,7 +32,7 @@ def faked() -> Iterator[tuple[str, FakeClock]]:
     rmtree(directory)
 
 
-def test_clients_notice_nothing_of_a_clock_that_jumps(
+def test_clients_are_unaffected_by_a_clock_that_jumps(
     faked: tuple[str, FakeClock], tmp_path: Path
 ) -> None:
     conninfo, clock = faked

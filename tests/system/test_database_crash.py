@@ -141,8 +141,8 @@ class Listening(threading.Thread):
                 self.last_id = value
                 self._is_open.set()
             elif name == "data":
-                said = json.loads(value)
-                (self.received if "topic" in said else self.rewound).append(said)
+                event = json.loads(value)
+                (self.received if "topic" in event else self.rewound).append(event)
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def shown(log: Process) -> set[str]:
 
 
 @pytest.mark.slow
-def test_positions_that_a_crash_takes_back_are_skipped_by_nobody(
+def test_no_reader_skips_positions_that_a_crash_takes_back(
     fresh_service: ServiceWithPostgres,
 ) -> None:
     # I-33, I-34
@@ -203,7 +203,7 @@ def log_positions(conninfo: str, after: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_postgres_killed_again_and_again_under_bulk_load_is_skipped_by_nobody(
+def test_no_reader_skips_events_when_postgres_is_killed_repeatedly_under_bulk_load(
     fresh_service: ServiceWithPostgres, tmp_path: Path
 ) -> None:
     # I-09, I-33, I-34

@@ -40,7 +40,7 @@ def rows(pair: Pair, query: str) -> list[Any]:
 
 
 def audited(pair: Pair, history: History, directory: Path) -> tuple[int, str]:
-    """Once everybody has caught up."""
+    """After all followers have caught up."""
     assert eventually(lambda: rows(pair, COUNT_CAUGHT_UP) == [(len(READ_MODELS),)])
     checked = daybook(
         "audit",
@@ -76,10 +76,10 @@ def test_a_failover_to_a_synchronous_standby_loses_nothing(tmp_path: Path) -> No
             "SELECT notification_id, originator_id::text, originator_version FROM stored_events",
         )
         assert events == {position: (one, version) for position, one, version in logged}
-        code, said = audited(pair, history, tmp_path)
-        assert code == 0, said
+        code, output = audited(pair, history, tmp_path)
+        assert code == 0, output
         for invariant in ("I-09", "I-33", "I-34"):
-            assert re.search(rf"^{invariant} +valid", said, re.M), said
+            assert re.search(rf"^{invariant} +valid", output, re.M), output
         ((epochs,),) = rows(pair, "SELECT count(*) FROM log_epochs")
         assert epochs == 2
 
@@ -98,7 +98,9 @@ def complete(client: RecordedClient, job: dict[str, Any]) -> int:
     return client.ask("POST", path, body).status_code
 
 
-def test_what_an_asynchronous_standby_lacks_is_told_and_completes_nothing(tmp_path: Path) -> None:
+def test_events_that_an_asynchronous_standby_lacks_are_reported_and_complete_nothing(
+    tmp_path: Path,
+) -> None:
     # I-09, I-23
     history = History()
     with replicated(is_synchronous=False) as pair, served(pair, tmp_path) as service:
@@ -130,11 +132,11 @@ def test_what_an_asynchronous_standby_lacks_is_told_and_completes_nothing(tmp_pa
         assert again == kept[1:]
         assert ahead is not None
         assert ahead.endswith(".1")
-        code, said = audited(pair, history, tmp_path)
-        assert code == 1, said
-        assert re.search(r"^I-09 +invalid", said, re.M), said
+        code, printed = audited(pair, history, tmp_path)
+        assert code == 1, printed
+        assert re.search(r"^I-09 +invalid", printed, re.M), printed
         for invariant in ("I-23", "I-33", "I-34"):
-            assert re.search(rf"^{invariant} +valid", said, re.M), said
+            assert re.search(rf"^{invariant} +valid", printed, re.M), printed
         output = daybook("doctor", DATABASE_URL=pair.conninfo).stdout
         assert "This is epoch 2" in output
 
@@ -144,7 +146,7 @@ def is_replayed(pair: Pair) -> bool:
     return pair.primary.ask(query) == [(True,)]
 
 
-def test_what_reads_the_log_in_its_order_is_refused_on_a_standby(tmp_path: Path) -> None:
+def test_ordered_reads_of_the_log_are_refused_on_a_standby(tmp_path: Path) -> None:
     with replicated(is_synchronous=False) as pair:
         with served(pair, tmp_path) as service:
             service.order("VIP")

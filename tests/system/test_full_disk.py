@@ -37,7 +37,7 @@ def small_disk() -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """To the last byte, whatever the server writes meanwhile."""
+    """To the last byte, while the server goes on writing."""
     with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
         while filler.write(bytes(65536)):
             pass

@@ -12,7 +12,7 @@ from tests.support.running.service_process import ServiceProcess
 
 LANES = 10
 ATTEMPTS_MAX = 1000
-# One service always executes what it can, the other always accepts for later.
+# One service executes pushes directly, the other defers all of them.
 CALM = {
     "DAYBOOK_BUSY_SECONDS": "10",
     "DAYBOOK_PUSH_LOAD_MAX": "1000",

@@ -14,7 +14,7 @@ from tests.support.running.service_process import ServiceWithPostgres
 
 NAME = "Wilhelmina Quackenbush"
 MOBILE = "+4915199887766"
-# Parts of them, too, in any case: what is cut or shortened is still hers.
+# Parts of them, too, in any letter case: a shortened name is still personal data.
 CANARIES = (b"wilhelmina", b"quackenbush", b"15199887766", b"99887766")
 WAITLIST = "/api/restaurants/trattoria"
 FORM = {"Idempotency-Key": "form-1"}

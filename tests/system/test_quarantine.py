@@ -103,7 +103,7 @@ async def poisoned(api: Api, conninfo: str) -> set[UUID]:
     return bad | {append(conninfo, "job.created", b"nope"), append(conninfo, "no.body", b"{}")}
 
 
-async def test_what_cannot_be_read_is_in_quarantine_within_ten_seconds(  # I-40
+async def test_unreadable_events_are_in_quarantine_within_ten_seconds(  # I-40
     own_database: str,
 ) -> None:
     async with open_poisoned_api(own_database) as (api, bad):
@@ -120,7 +120,7 @@ async def test_what_cannot_be_read_is_in_quarantine_within_ten_seconds(  # I-40
     assert "set-aside" in result["quarantine"].next_step
 
 
-async def test_every_tool_goes_on_and_names_what_cannot_be_read(own_database: str) -> None:  # I-40
+async def test_every_tool_continues_and_names_unreadable_events(own_database: str) -> None:  # I-40
     async with open_api(own_database) as api:
         bad = await poisoned(api, own_database)
     # No service has met them: the tools are on their own.
@@ -170,7 +170,7 @@ async def test_an_operator_sets_it_aside_with_a_reason(own_database: str) -> Non
     assert [name for name, one in compared.items() if not one.is_equal] == []
 
 
-async def test_a_stream_goes_on_past_what_cannot_be_read(own_database: str) -> None:  # I-40
+async def test_a_stream_continues_past_unreadable_events(own_database: str) -> None:  # I-40
     async with open_full_api(own_database) as api:
         first = await api.order()
         spoil(own_database, POISONS[0], first["id"])

@@ -1,4 +1,4 @@
-"""Streams of a real process: over a network, through a disconnect, and when it is told to stop."""
+"""Streams of a real process: over a network, through a disconnect, and at its stop."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""Real workers on a real service: what the sources of the workshop promise, one by one."""
+"""Real workers on a real service: each promise of the requirements for jobs."""
 
 import os
 import signal
@@ -126,7 +126,7 @@ def test_poison_is_dead_after_exactly_its_attempts_and_blocks_no_other_job(
     assert eventually(lambda: fleet.executions() == [other])
 
 
-def test_what_cannot_succeed_is_tried_once(fleet: WorkerFleet) -> None:
+def test_a_job_that_cannot_succeed_is_tried_once(fleet: WorkerFleet) -> None:
     # S4-29, D-72
     fleet.worker()
     job_id = fleet.job("hopeless")
@@ -135,7 +135,7 @@ def test_what_cannot_succeed_is_tried_once(fleet: WorkerFleet) -> None:
 
 
 @pytest.mark.parametrize("type_", ["slow", "blocking"])
-def test_sigterm_finishes_what_runs_and_exits_cleanly(fleet: WorkerFleet, type_: str) -> None:
+def test_sigterm_finishes_running_jobs_and_exits_cleanly(fleet: WorkerFleet, type_: str) -> None:
     # S1-21
     worker = fleet.worker()
     job_id = fleet.job(type_)
@@ -145,7 +145,9 @@ def test_sigterm_finishes_what_runs_and_exits_cleanly(fleet: WorkerFleet, type_:
     assert fleet.status(job_id) == "COMPLETED"
 
 
-def test_what_does_not_end_in_time_is_given_back_without_counting(fleet: WorkerFleet) -> None:
+def test_a_job_that_exceeds_the_grace_is_released_without_counting_an_attempt(
+    fleet: WorkerFleet,
+) -> None:
     worker = fleet.worker()
     job_id = fleet.job("endless")
     assert eventually(lambda: fleet.executions("begun") == [job_id])
@@ -155,7 +157,7 @@ def test_what_does_not_end_in_time_is_given_back_without_counting(fleet: WorkerF
     fleet.client.cancel(job_id)
 
 
-def test_a_zombie_cannot_complete_what_it_lost(fleet: WorkerFleet) -> None:
+def test_a_zombie_worker_cannot_complete_a_job_it_lost(fleet: WorkerFleet) -> None:
     # D-21
     zombie = fleet.worker()
     job_id = fleet.job("slow")

@@ -35,14 +35,14 @@ async def test_operators_commands_on_orders_and_bots_record_a_reason(
 ) -> None:
     # N10
     (order, bot), other = await api.cooking(), await api.order()
-    said = {"reason": WHY}
-    await done(api, "PATCH", f"/api/orders/{order['id']}", {"status": "PENDING", **said})
+    reason = {"reason": WHY}
+    await done(api, "PATCH", f"/api/orders/{order['id']}", {"status": "PENDING", **reason})
     await done(api, "POST", f"/api/bots/{bot['id']}/claim")
-    await done(api, "PATCH", f"/api/bots/{bot['id']}", {"status": "IDLE", **said})
-    await done(api, "DELETE", f"/api/orders/{order['id']}", said)
-    await done(api, "POST", f"/api/orders/{order['id']}/restore", said)
-    await done(api, "DELETE", "/api/orders/clear", said)
-    await done(api, "DELETE", f"/api/bots/{bot['id']}", said)
+    await done(api, "PATCH", f"/api/bots/{bot['id']}", {"status": "IDLE", **reason})
+    await done(api, "DELETE", f"/api/orders/{order['id']}", reason)
+    await done(api, "POST", f"/api/orders/{order['id']}/restore", reason)
+    await done(api, "DELETE", "/api/orders/clear", reason)
+    await done(api, "DELETE", f"/api/bots/{bot['id']}", reason)
     assert reasons(database) == [
         *["bot.released", "order.released"] * 2,
         *["order.deleted", "order.restored"],
@@ -68,17 +68,17 @@ async def test_operators_commands_on_jobs_and_queues_record_a_reason(
     api: Api, database: str
 ) -> None:
     first, second, _ = await bury(api, 3)
-    said = {"reason": WHY}
-    await done(api, "POST", f"/api/jobs/{first['id']}/retry", said)
-    await done(api, "POST", f"/api/jobs/{second['id']}/cancel", said)
-    await done(api, "POST", "/api/dlq/redrive", said)
-    await done(api, "PUT", "/api/queues/email", {"paused": True, **said})
+    reason = {"reason": WHY}
+    await done(api, "POST", f"/api/jobs/{first['id']}/retry", reason)
+    await done(api, "POST", f"/api/jobs/{second['id']}/cancel", reason)
+    await done(api, "POST", "/api/dlq/redrive", reason)
+    await done(api, "PUT", "/api/queues/email", {"paused": True, **reason})
     schedule = {"name": "nightly", "cron": "0 3 * * *", "job": {"queue": "email", "type": "send"}}
     await done(api, "POST", "/api/schedules", schedule)
     for verb in ("pause", "resume"):
-        await done(api, "POST", f"/api/schedules/nightly/{verb}", said)
-    await done(api, "PATCH", "/api/schedules/nightly", {"cron": "0 4 * * *", **said})
-    await done(api, "DELETE", "/api/schedules/nightly", said)
+        await done(api, "POST", f"/api/schedules/nightly/{verb}", reason)
+    await done(api, "PATCH", "/api/schedules/nightly", {"cron": "0 4 * * *", **reason})
+    await done(api, "DELETE", "/api/schedules/nightly", reason)
     assert reasons(database) == [
         *["job.requeued", "job.cancelled", "job.requeued", "queue.configured"],
         *["schedule.paused", "schedule.resumed", "schedule.changed", "schedule.deleted"],

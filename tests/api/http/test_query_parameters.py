@@ -55,7 +55,7 @@ def test_a_query_is_read_into_its_type(query: bytes, wish: Wish) -> None:
         ("howMany=5&howMany=5", "The parameter howMany is given twice."),
     ],
 )
-def test_any_other_query_is_refused_with_what_is_allowed(query: str, sentence: str) -> None:
+def test_any_other_query_is_refused_with_the_allowed_values(query: str, sentence: str) -> None:
     with pytest.raises(BadInputError) as refused:
         read_parameters(query.encode(), Wish)
 

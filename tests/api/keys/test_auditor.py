@@ -122,7 +122,7 @@ async def test_an_auditor_sees_no_guest_on_any_route(actors: Actors) -> None:  #
     assert asked > len(ROUTES)
 
 
-async def test_an_auditor_may_not_do_what_shows_guests_to_the_staff(actors: Actors) -> None:
+async def test_an_auditor_may_not_run_commands_that_return_guests(actors: Actors) -> None:
     waitlist = "/api/restaurants/own"
     for path, body in (
         (f"{waitlist}/ticket-search", {"mobileNumber": NUMBER}),

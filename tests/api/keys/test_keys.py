@@ -89,7 +89,7 @@ async def test_every_invalid_key_gets_the_same_response(shut: Api, database: str
     ).status == 200
 
 
-async def test_a_bot_does_not_restore_what_staff_deleted(shut: Api, database: str) -> None:
+async def test_a_bot_cannot_restore_orders_that_staff_deleted(shut: Api, database: str) -> None:
     bot, staff = await issue(database, "bot", bot_id=uuid7()), await issue(database, "staff")
     await refresh(shut)
     path, recovery = f"/api/orders/{uuid7()}", {"deletedAt": None, "status": "PENDING"}
@@ -143,7 +143,7 @@ async def until_status(one: Holder, status: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_rotated_key_has_two_secrets_for_a_while_and_stays_who_it_is(
+async def test_a_rotated_key_has_two_secrets_for_a_while_and_keeps_its_name(
     shut: Api, database: str
 ) -> None:
     old = await holder(shut, database, "client")

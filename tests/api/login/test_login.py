@@ -204,7 +204,7 @@ async def test_two_csrf_tokens_count_as_none(shut: Api, database: str) -> None: 
     assert answer.problem == (403, "form-token")
 
 
-async def test_the_token_stands_in_every_page_and_tells_nothing_of_the_key(
+async def test_the_token_is_in_every_page_and_reveals_nothing_of_the_key(
     shut: Api, database: str
 ) -> None:
     # SEC-19

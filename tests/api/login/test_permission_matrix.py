@@ -183,7 +183,7 @@ async def test_every_cell_of_routes_and_scopes_is_as_declared(world: World) -> N
     assert judged == len(cells()) * len(NAMES)
 
 
-async def test_without_a_key_only_what_is_public_answers(world: World) -> None:  # SEC-01
+async def test_without_a_key_only_public_routes_answer(world: World) -> None:  # SEC-01
     for method, path, needs in cells():
         answer = await ask(world.api, method, missing(path), f"{method} {path}")
         if PUBLIC in needs and path != "/login":
@@ -192,7 +192,7 @@ async def test_without_a_key_only_what_is_public_answers(world: World) -> None: 
             assert answer.status == 401, (method, path)
 
 
-async def test_a_method_that_no_route_has_is_not_allowed_for_anybody(world: World) -> None:
+async def test_a_method_that_no_route_has_is_allowed_for_no_key(world: World) -> None:
     # SEC-01
     known: dict[str, set[str]] = {}
     for route in ROUTES:
@@ -299,7 +299,7 @@ async def test_only_the_right_role_creates_vip_orders_and_adds_bots(world: World
     assert [order["type"] for order in listed.json["orders"]] == ["VIP"]
 
 
-async def test_lists_show_only_what_is_one_s_own(world: World) -> None:  # SEC-03
+async def test_lists_show_only_orders_of_the_keys_owner(world: World) -> None:  # SEC-03
     own, other = await world.thing("orders", "own"), await world.thing("orders", "other")
     client, admin = world.holders[Scope.CLIENT], world.holders[Scope.ADMIN]
 

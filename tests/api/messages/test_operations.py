@@ -204,8 +204,8 @@ async def test_a_dead_message_is_started_over_with_the_push_that_asks_for_it(
             got = await pop(calm, partition="a")
             assert [one["data"] for one in got] == popped
         assert (await calm.post("/api/v1/ack", ack(got[0]))).json["status"] == "COMPLETED"
-    said = "SELECT data ->> 'because' FROM log WHERE topic = 'job.requeued'"
-    assert rows(database, said) == [(RESTARTED_BECAUSE,)]
+    query = "SELECT data ->> 'because' FROM log WHERE topic = 'job.requeued'"
+    assert rows(database, query) == [(RESTARTED_BECAUSE,)]
     await assert_tables_are_what_the_log_says(database)
     log = read_log(database)
     assert [one for one in judge(log).values() if one.verdict is Verdict.INVALID] == []

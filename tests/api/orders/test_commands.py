@@ -335,8 +335,8 @@ async def test_clearing_takes_any_number_of_complete_orders_and_a_replay_takes_n
     answer = await api.delete("/api/orders/clear", **key)
     assert (answer.json["cleared"], answer.json["completed"]) == (1, 5)
     assert (await api.get("/api/orders")).json["orders"] == []
-    said = rows(database, "SELECT data ->> 'because' FROM log WHERE topic = 'order.deleted'")
-    assert said == [("end of the day",)] * 6
+    reasons = rows(database, "SELECT data ->> 'because' FROM log WHERE topic = 'order.deleted'")
+    assert reasons == [("end of the day",)] * 6
 
     order, _ = await api.cooking()
     await api.patch(f"/api/orders/{order['id']}", {"status": "COMPLETE"})

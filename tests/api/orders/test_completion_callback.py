@@ -73,8 +73,8 @@ def webhook(body: bytes, message_id: str) -> dict[str, str]:
 
 
 def completion(order: dict[str, Any], **changes: Any) -> bytes:
-    said = {"orderId": order["id"], "botId": order["botId"], "claimId": order["claimId"]}
-    return orjson.dumps({k: v for k, v in {**said, **changes}.items() if v is not None})
+    fields = {"orderId": order["id"], "botId": order["botId"], "claimId": order["claimId"]}
+    return orjson.dumps({k: v for k, v in {**fields, **changes}.items() if v is not None})
 
 
 async def call_back(api: Api, body: bytes, **changes: Any) -> Answer:

@@ -182,7 +182,7 @@ def test_reprs_of_guests_and_keys_reveal_nothing() -> None:
     assert repr(GUEST_KEY.wrapping) not in repr(GUEST_KEY)
 
 
-def test_a_name_is_stored_without_what_surrounds_it_and_composed() -> None:
+def test_a_name_is_stored_stripped_and_composed() -> None:
     guest = guest_details("  Zoe\u0308 🌸 O'Neil ", "+49 171 1234567")
 
     assert guest == GuestDetails("Zo\u00eb 🌸 O'Neil", "+491711234567")

@@ -64,14 +64,14 @@ def test_an_unknown_setting_is_refused_with_the_names_that_are_near(given: str, 
     assert len(named) <= 3
 
 
-def test_an_unknown_setting_that_resembles_nothing_is_refused_with_the_place_of_the_list() -> None:
+def test_an_unknown_setting_without_a_similar_name_is_refused_with_a_link_to_the_list() -> None:
     with pytest.raises(SetupError, match=r"XYZZY: .*docs/operate/configuration\.md") as refused:
         load({**ROOMY, "DAYBOOK_XYZZY": "1"}, {})
     assert len(str(refused.value)) < 200
 
 
 @pytest.mark.parametrize("port", ["eighty", "-1", "65536", "80.5", "8000 "])
-def test_a_bad_port_is_refused_with_its_name_its_value_and_what_is_allowed(port: str) -> None:
+def test_a_bad_port_is_refused_with_its_name_its_value_and_the_allowed_range(port: str) -> None:
     allowed = "but must be a whole number from 0 to 65535."
     with pytest.raises(SetupError) as refused:
         load({**ROOMY, "DAYBOOK_PORT": port}, {})
@@ -191,7 +191,7 @@ def test_order_and_retention_rules_can_be_set() -> None:
     ],
 )
 @pytest.mark.parametrize("text", ["0", "-1", "ten", "nan", "inf", "1e99", "null"])
-def test_a_bad_number_is_refused_with_what_is_allowed(name: str, allowed: str, text: str) -> None:
+def test_a_bad_number_is_refused_with_the_allowed_range(name: str, allowed: str, text: str) -> None:
     with pytest.raises(SetupError) as refused:
         load({**ROOMY, name: text}, {})
 
@@ -205,7 +205,7 @@ def test_with_all_of_qstash_set_callbacks_have_an_address() -> None:
 
 
 @pytest.mark.parametrize("missing", QSTASH)
-def test_half_of_qstash_is_refused_with_what_is_missing(missing: str) -> None:
+def test_incomplete_qstash_settings_are_refused_with_the_missing_names(missing: str) -> None:
     half = {name: value for name, value in QSTASH.items() if name != missing}
 
     with pytest.raises(SetupError) as refused:
@@ -274,7 +274,7 @@ def test_secrets_are_not_shown() -> None:
         assert secret not in shown
 
 
-def test_every_setting_says_what_it_is_for_and_what_it_is_called() -> None:
+def test_every_setting_has_a_description_and_a_name() -> None:
     for setting in fields(Settings):
         assert help_of(setting.name).endswith("]")
         assert setting.encode_name in help_of(setting.name)

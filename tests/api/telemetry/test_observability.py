@@ -38,14 +38,14 @@ async def api(database: str) -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+def log_output(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     monkeypatch.setattr(logger, "hasHandlers", lambda: False)
-    with redirect_stderr(io.StringIO()) as said, json_logging():
-        yield said
+    with redirect_stderr(io.StringIO()) as output, json_logging():
+        yield output
 
 
-def json_lines(said: io.StringIO) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in said.getvalue().splitlines()]
+def json_lines(log_output: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log_output.getvalue().splitlines()]
 
 
 def numbers(text: str) -> dict[str, float]:
@@ -155,12 +155,12 @@ def test_an_exporter_without_its_packages_is_a_setup_error() -> None:
 
 
 async def test_a_line_says_which_request_and_which_command_it_belongs_to(
-    api: Api, database: str, said: io.StringIO
+    api: Api, database: str, log_output: io.StringIO
 ) -> None:
     await open_restaurant(api)
     await api.post(f"{WAITLIST}/tickets", party(), traceparent=TRACEPARENT)
 
-    (line,) = json_lines(said)
+    (line,) = json_lines(log_output)
     context = line["context"]
     ((command,),) = rows(
         database, "SELECT command_id FROM stored_events WHERE topic = 'ticket.created'"
@@ -174,7 +174,7 @@ async def test_a_line_says_which_request_and_which_command_it_belongs_to(
 
 
 async def test_denied_requests_and_admin_commands_are_logged(
-    database: str, said: io.StringIO
+    database: str, log_output: io.StringIO
 ) -> None:  # SEC-22
     async with open_counter_api(database, auth="keys") as api:
         admin = await holder(api, database, "admin")
@@ -184,7 +184,7 @@ async def test_denied_requests_and_admin_commands_are_logged(
         await admin.post("/api/bots")
         await api.post("/login", {"key": admin.key})
 
-    events = [(line["event"], line["context"].get("actor")) for line in json_lines(said)]
+    events = [(line["event"], line["context"].get("actor")) for line in json_lines(log_output)]
     assert events == [
         ("access.denied", "public"),
         ("access.denied", f"client:{name_of(client.key)}"),
@@ -194,7 +194,7 @@ async def test_denied_requests_and_admin_commands_are_logged(
 
 
 async def test_planted_secrets_appear_in_no_log_metric_or_trace(
-    database: str, said: io.StringIO
+    database: str, log_output: io.StringIO
 ) -> None:  # SEC-22
     """A key, a name and a number, in fields where they belong and where they do not."""
     name, number = "Zebulon Planted", "+491709876543"
@@ -216,9 +216,9 @@ async def test_planted_secrets_appear_in_no_log_metric_or_trace(
             for path in ("/metrics", "/api/events", f"{WAITLIST}/board", "/login", "/api/config")
         ]
     stored = [bytes(row[0]).decode() for row in rows(database, "SELECT state FROM stored_events")]
-    assert len(json_lines(said)) >= 5
+    assert len(json_lines(log_output)) >= 5
     for one in planted:
-        assert one not in said.getvalue()
+        assert one not in log_output.getvalue()
         assert not any(one in page for page in (*pages, *stored)), one
 
 

@@ -48,12 +48,12 @@ async def api(database: str) -> AsyncIterator[Api]:
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """The lines that a service would print; pytest has configured handlers of its own."""
     monkeypatch.setattr(logger, "hasHandlers", lambda: False)
-    with redirect_stderr(io.StringIO()) as said, json_logging():
-        yield said
+    with redirect_stderr(io.StringIO()) as output, json_logging():
+        yield output
 
 
-def json_lines(said: io.StringIO) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in said.getvalue().splitlines()]
+def json_lines(log_output: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log_output.getvalue().splitlines()]
 
 
 def test_a_line_is_json_with_these_four_members(lines: io.StringIO) -> None:
@@ -112,7 +112,7 @@ def test_a_text_cannot_begin_a_line_of_its_own(lines: io.StringIO) -> None:
     assert "\x1b" not in lines.getvalue()
 
 
-async def test_the_life_of_a_ticket_is_told_under_the_names_of_the_source(
+async def test_events_of_a_ticket_are_logged_under_the_names_of_the_source(
     api: Api, lines: io.StringIO
 ) -> None:
     # S2-41, S2-42, S2-43, S2-45

@@ -207,7 +207,7 @@ async def test_fifty_joins_with_one_key_are_one_ticket(api: Api, database: str, 
 
 
 # S2-25 D-34
-async def test_another_guest_s_key_returns_nothing_of_theirs(api: Api) -> None:
+async def test_another_guests_idempotency_key_returns_none_of_their_data(api: Api) -> None:
     await open_restaurant(api, "osteria")
     mine = await api.post(f"{WAITLIST}/tickets", party(1, idempotencyKey="k"))
     guessed = await api.post(f"{WAITLIST}/tickets", party(2, idempotencyKey="k"))

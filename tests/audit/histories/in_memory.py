@@ -45,7 +45,7 @@ class Story(Struct):
         found = [
             index
             for index, entry in enumerate(self.log)
-            if entry.topic == topic and fields.items() <= said(entry).items()
+            if entry.topic == topic and fields.items() <= data_of(entry).items()
         ]
         return found[nth]
 
@@ -58,7 +58,7 @@ class Story(Struct):
 
     def say(self, index: int, /, **fields: Any) -> None:
         """Changes fields of an event."""
-        self.edit(index, data=Raw(json.encode({**said(self.log[index]), **fields})))
+        self.edit(index, data=Raw(json.encode({**data_of(self.log[index]), **fields})))
 
     def drop(self, index: int) -> Entry:
         return self.log.pop(index)
@@ -129,7 +129,7 @@ class Story(Struct):
         )
 
 
-def said(entry: Entry) -> dict[str, Any]:
+def data_of(entry: Entry) -> dict[str, Any]:
     data: dict[str, Any] = json.decode(entry.data)
     return data
 
@@ -150,4 +150,4 @@ def read_log(conninfo: str) -> Log:
 
 
 def claim_of(entry: Entry) -> UUID:
-    return UUID(said(entry)["claim_id"])
+    return UUID(data_of(entry)["claim_id"])

@@ -6,7 +6,7 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 from daybook.domain.jobs.create import unique_id
-from tests.audit.histories.in_memory import Story, said
+from tests.audit.histories.in_memory import Story, data_of
 from tests.audit.histories.mutate import (
     breaks,
     claim_id_of,
@@ -40,7 +40,7 @@ def a_pending_job_is_requeued(story: Story) -> None:
 @breaks("I-21")
 def a_held_job_is_created_again(story: Story) -> None:
     created = next(one for one in story.log if one.aggregate == story.cast["claimed job"])
-    story.then("job.created", "claimed job", **said(created))
+    story.then("job.created", "claimed job", **data_of(created))
 
 
 @breaks("I-22")

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Raw
 from uuid_utils.compat import uuid7
 
-from tests.audit.histories.in_memory import COMPLETIONS, DISPATCH, LEASES, RECOVERY, Story, said
+from tests.audit.histories.in_memory import COMPLETIONS, DISPATCH, LEASES, RECOVERY, Story, data_of
 from tests.audit.histories.mutate import breaks
 
 
@@ -29,7 +29,7 @@ def an_aggregate_begins_at_two(story: Story) -> None:
 @breaks("I-02")
 def a_finished_aggregate_begins_again(story: Story) -> None:
     begun = story.log[story.find("order.created")]
-    story.then("order.created", begun.aggregate, **said(begun))
+    story.then("order.created", begun.aggregate, **data_of(begun))
     story.edit(len(story.log) - 1, version=1)
 
 
@@ -155,13 +155,13 @@ def an_auditor_s_key_changes_something(story: Story) -> None:
 def completions_act_twice_on_one_claim(story: Story) -> None:
     done = story.log[story.find("bot.completed")]
     for _ in range(2):
-        story.then("bot.completed", "busy bot", actor=COMPLETIONS, **said(done))
+        story.then("bot.completed", "busy bot", actor=COMPLETIONS, **data_of(done))
 
 
 @breaks("I-35")
 def leases_act_twice_on_one_claim(story: Story) -> None:
     expired = story.log[story.find("job.failed", reason="lease_expired")]
-    story.then("job.failed", "claimed job", actor=LEASES, **said(expired))
+    story.then("job.failed", "claimed job", actor=LEASES, **data_of(expired))
 
 
 @breaks("I-35")

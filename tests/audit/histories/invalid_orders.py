@@ -6,7 +6,15 @@ from typing import Any
 from uuid_utils.compat import uuid7
 
 from daybook.domain.schedules.schedule import schedule_id
-from tests.audit.histories.in_memory import ADMIN, COMPLETIONS, DISPATCH, RECOVERY, Log, Story, said
+from tests.audit.histories.in_memory import (
+    ADMIN,
+    COMPLETIONS,
+    DISPATCH,
+    RECOVERY,
+    Log,
+    Story,
+    data_of,
+)
 from tests.audit.histories.mutate import breaks, create_order, end_both
 
 
@@ -23,7 +31,7 @@ def a_claim_goes_on_after_its_end_was_lost(story: Story) -> None:
 @breaks("I-13")
 def an_order_is_claimed_twice_in_one_command(story: Story) -> None:
     entry = story.claim("pending order", "idle bot")
-    story.then("order.claimed", "pending order", command_id=entry.command_id, **said(entry))
+    story.then("order.claimed", "pending order", command_id=entry.command_id, **data_of(entry))
 
 
 @breaks("I-14")
@@ -115,7 +123,7 @@ def an_order_is_claimed_by_a_missing_bot(story: Story) -> None:
 @breaks("I-17")
 def an_order_is_completed_twice(story: Story) -> None:
     done = story.log[story.last_of("complete order")]
-    story.then("order.completed", "complete order", **said(done))
+    story.then("order.completed", "complete order", **data_of(done))
 
 
 @breaks("I-17")
@@ -191,7 +199,7 @@ def a_vip_is_passed_over_by_later_ones(story: Story) -> None:
 
 @breaks("I-19")
 def a_number_is_given_twice(story: Story) -> None:
-    number = said(story.log[story.find("order.created")])["number"]
+    number = data_of(story.log[story.find("order.created")])["number"]
     create_order(story, number)
 
 
@@ -203,7 +211,7 @@ def numbers_fall(story: Story) -> None:
 
 @breaks("I-19")
 def two_neighbours_have_one_number(story: Story) -> None:
-    first = said(story.log[story.find("order.created", 4)])
+    first = data_of(story.log[story.find("order.created", 4)])
     story.say(story.find("order.created", 5), number=first["number"])
 
 

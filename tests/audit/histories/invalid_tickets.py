@@ -5,14 +5,14 @@ from typing import Any
 
 from uuid_utils.compat import uuid7
 
-from tests.audit.histories.in_memory import Story, said
+from tests.audit.histories.in_memory import Story, data_of
 from tests.audit.histories.mutate import breaks
 from tests.audit.histories.valid_tickets import SEALED, guest, pseudonym
 
 
 def join(story: Story, **changes: Any) -> None:
     """Adds a guest on both sides, with one fault."""
-    last = said(story.log[story.last_of("greedy ticket")])
+    last = data_of(story.log[story.last_of("greedy ticket")])
     ticket_id = uuid7()
     number = int(last["sequence"]) + 1
     new = {
@@ -33,7 +33,7 @@ def join(story: Story, **changes: Any) -> None:
 
 
 def call(story: Story, name: str, **changes: Any) -> None:
-    created = said(story.log[story.find("ticket.created", ticket_id=str(story.cast[name]))])
+    created = data_of(story.log[story.find("ticket.created", ticket_id=str(story.cast[name]))])
     fields = {name: created[name] for name in ("ticket_id", "place", "token_number")}
     entry = story.then("restaurant.guest_called", "restaurant", **fields, desk=None)
     says = {"round": 1, "due_at": None, "desk": None, "out_of_turn": False, **changes}
@@ -42,13 +42,13 @@ def call(story: Story, name: str, **changes: Any) -> None:
 
 @breaks("I-29")
 def a_number_is_left_out(story: Story) -> None:
-    number = int(said(story.log[story.last_of("greedy ticket")])["sequence"]) + 2
+    number = int(data_of(story.log[story.last_of("greedy ticket")])["sequence"]) + 2
     join(story, sequence=number, token_number=f"RT-{number:06d}")
 
 
 @breaks("I-29")
 def a_number_is_given_twice(story: Story) -> None:
-    number = int(said(story.log[story.last_of("greedy ticket")])["sequence"])
+    number = int(data_of(story.log[story.last_of("greedy ticket")])["sequence"])
     join(story, sequence=number, token_number=f"RT-{number:06d}")
 
 

@@ -23,8 +23,8 @@ def test_two_processes_serve_one_line_without_a_fault(own_database: str, per_min
 
 def created(number: int, position: int, ticket: str) -> tuple[str, dict[str, Any], str]:
     shown = f"RTRATTORIA-{number:06d}"
-    said = {"sequence": number, "token_number": shown, "position_at_join": position}
-    return "ticket.created", said, ticket
+    fields = {"sequence": number, "token_number": shown, "position_at_join": position}
+    return "ticket.created", fields, ticket
 
 
 @pytest.mark.parametrize(

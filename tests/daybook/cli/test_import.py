@@ -27,7 +27,7 @@ BOT = "019b9a2e-0000-7000-8000-000000000002"
 
 
 def line(position: int, **changes: Any) -> dict[str, Any]:
-    """An order of its own that is created; or whatever the changes say."""
+    """A line that creates an order, with changes."""
     identity = f"019b9a2e-0000-7000-8000-{position:012}"
     return {
         "position": position,
@@ -388,7 +388,7 @@ def test_stopped_in_the_middle_it_goes_on_and_nothing_is_missing(
 
 
 class Moved:
-    """Whether an import has come further, in its lines or in what it derives from them."""
+    """Whether an import has advanced, in its lines or in the derived tables."""
 
     def __init__(self, conninfo: str, before: int) -> None:
         self._conninfo = conninfo

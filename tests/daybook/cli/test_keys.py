@@ -89,8 +89,7 @@ def test_keys_are_made_listed_changed_and_ended_beside_a_running_service(
         return result.stdout.strip()
 
     def soon(path: str, shown: str, status: int, body: Any = None) -> bool:
-        """Asked seldom: whoever shows keys that are no good, or not yet, over and over is held for
-        somebody who guesses (429)."""
+        """Polls every 0.3 s: a client that shows invalid keys too often is rate limited (429)."""
         return eventually(
             lambda: ask(url, path, shown, body).status_code == status, every_seconds=0.3
         )

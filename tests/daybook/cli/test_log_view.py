@@ -182,8 +182,8 @@ def test_a_closed_pipe_is_no_error(database: str, flags: tuple[str, ...]) -> Non
     # One that follows finds out with the next event.
     fill_many(database, 1)
 
-    with log.stderr as said:
-        assert (log.wait(10), said.read()) == (0, b"")
+    with log.stderr as output:
+        assert (log.wait(10), output.read()) == (0, b"")
 
 
 def test_a_summary_repeats_no_column() -> None:

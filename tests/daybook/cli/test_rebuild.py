@@ -30,7 +30,7 @@ LIMITS = httpx2.Limits(keepalive_expiry=2)
 class Load:
     """Guests, bots, those who enqueue jobs and do them, and those who only look.
 
-    Every answer is looked at: whoever is told anything but what they expect is remembered.
+    Every answer is checked, and each unexpected one is recorded.
     """
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
@@ -105,7 +105,7 @@ class Load:
         await self._ask("DELETE", f"/orders/{order['id']}")
 
     async def _watch_jobs(self, client: int) -> None:
-        """A queue of its own, in which nothing is done by anybody else."""
+        """A queue that no other client uses."""
         queue = f"watched-{client}"
         new = {"queue": queue, "type": "confirm"}
         job = (await self._ask("POST", "/jobs", new, 201)).get("job")

@@ -129,8 +129,8 @@ def test_no_command_prints_a_control_character_of_the_data(seeded: Seeded, name:
 
 def test_escaped_json_has_the_same_value(seeded: Seeded) -> None:
     found = [json.loads(line) for line in seeded.runs("log", "--json").stdout.splitlines()]
-    said = [one["data"].get("because") or one["data"].get("error") for one in found]
-    assert said.count(EVIL) == 2
+    texts = [one["data"].get("because") or one["data"].get("error") for one in found]
+    assert texts.count(EVIL) == 2
     shown = seeded.runs("log").stdout
     assert r"\x1b[2J\x9b2J" in shown
     assert r"\u202eevil" in shown

@@ -176,7 +176,7 @@ def test_a_lost_claim_has_an_error_of_its_own(client: Client, standin: StandIn) 
     assert str(error) == error.sentence == f"Claim {job.claim_id} no longer holds job {job.id}."
 
 
-def test_what_is_not_there_is_not_found(client: Client) -> None:
+def test_a_missing_resource_is_not_found(client: Client) -> None:
     with pytest.raises(NotFound, match="There is no job"):
         client.get(uuid4())
 

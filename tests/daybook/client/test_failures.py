@@ -124,7 +124,7 @@ def test_a_retry_after_date_is_measured_by_the_server_date() -> None:
 
 
 def test_an_internal_error_is_raised_after_the_last_retry(address: Address) -> None:
-    # S3-52: the same key each time, so that what a defect comes after is not done twice.
+    # S3-52: the same key each time, so that a command before a defect is not executed twice.
     content = b'{"code": "internal_error", "detail": "This is a defect."}'
     standin = address.standin
     standin.faults += [Fault("/api/jobs", 500, content=content)] * 100

@@ -28,7 +28,7 @@ from tests.support.running.service_process import ServiceProcess
 
 T = TypeVar("T")
 
-# Whoever had to wait at all within the last second is busy.
+# A service is busy if any request waited within the last second.
 BUSY = {"DAYBOOK_BUSY_SECONDS": "10", "DAYBOOK_PUSH_LOAD_MAX": "0.000000001"}
 
 

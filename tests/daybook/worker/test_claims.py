@@ -124,7 +124,7 @@ async def test_a_thread_that_lost_its_claim_sees_lost_set(
     assert not standin.to(RESULTS)
 
 
-async def test_a_thread_that_goes_on_takes_up_its_place(address: Address, standin: StandIn) -> None:
+async def test_a_continuing_thread_keeps_its_slot(address: Address, standin: StandIn) -> None:
     worker = Worker(address.url, queues=["email"], concurrency=1, lease=Lease(seconds=0.15))
     may_end = threading.Event()
 

@@ -179,7 +179,7 @@ def test_numbers_restart_with_the_restaurant_s_day_and_positions_do_not() -> Non
 
 
 def test_a_day_is_never_repeated() -> None:
-    """Whatever happens to the clock, the time zone or the policy, no token repeats."""
+    """No token repeats, for any change of the clock, the time zone or the policy."""
     room = MemoryStore()
     room.do(OpenRestaurant(slug=SLUG, profile=replace(PROFILE, reset=Reset.DAILY)))
     tokens = []

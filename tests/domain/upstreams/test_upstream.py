@@ -191,7 +191,7 @@ def test_a_poll_restarts_the_configured_seconds_before_the_last_poll() -> None:
     assert read_all(work, 12, overlap).cursor is None
     work.now += timedelta(days=3)
     assert read_all(work, 12, overlap).cursor == "1000"
-    # What was read again is as old as when it was first read.
+    # A record that is read again keeps its first timestamp.
     work.now += timedelta(seconds=300)
     assert read_all(work, 12, overlap).cursor == "1200"
 

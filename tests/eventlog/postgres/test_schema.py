@@ -38,7 +38,7 @@ REWRITES = [
 @pytest.mark.anyio
 @pytest.mark.parametrize("rewrite", REWRITES)
 @pytest.mark.parametrize("connecting", [owner_conninfo, writer_conninfo, reader_conninfo])
-async def test_nobody_rewrites_the_log(
+async def test_the_log_cannot_be_rewritten(
     database: str, rewrite: str, connecting: Callable[[str], str]
 ) -> None:
     async with open_submitter(database) as submitter:

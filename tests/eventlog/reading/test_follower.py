@@ -83,7 +83,7 @@ async def following(conninfo: str, *followers: Follower) -> AsyncIterator[Notifi
 
 
 async def write_orders(conninfo: str, count: int) -> None:
-    async with open_submitter(conninfo, lanes=2) as submitter:
+    async with open_submitter(conninfo, writers=2) as submitter:
         await asyncio.gather(*(submitter.order() for _ in range(count)))
 
 

@@ -253,7 +253,7 @@ async def test_the_number_of_subscribers_is_limited(
             assert tail.subscriptions_count == 1
 
 
-async def test_a_database_that_is_away_is_told_within_about_a_second(database: str) -> None:
+async def test_an_unreachable_database_is_reported_within_about_a_second(database: str) -> None:
     async with proxy_to(database) as proxy:
         proxy.refusing = True
         async with open_tail(proxy.conninfo) as (tail, _):

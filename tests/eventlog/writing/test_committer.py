@@ -191,7 +191,7 @@ async def test_an_id_that_is_taken_is_a_conflict_for_its_own_command_only(databa
 
 
 async def test_sixty_four_bots_of_four_lanes_take_each_order_once(database: str) -> None:
-    async with open_submitter(database, lanes=4) as submitter:
+    async with open_submitter(database, writers=4) as submitter:
         bots = await asyncio.gather(*(submitter.bot() for _ in range(64)))
         await asyncio.gather(*(submitter.order() for _ in range(640)))
 
@@ -224,7 +224,7 @@ async def test_after_random_commands_the_live_tables_are_the_fold_of_the_log(
         elif action == "complete" and claimed:
             await submitter.complete(claimed.pop(chance.randrange(len(claimed))))
 
-    async with open_submitter(database, lanes=2) as submitter:
+    async with open_submitter(database, writers=2) as submitter:
         bots = [await submitter.bot() for _ in range(5)]
         for _ in range(20):
             await asyncio.gather(

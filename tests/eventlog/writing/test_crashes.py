@@ -68,7 +68,7 @@ async def test_postgres_killed_under_load_loses_nothing_acknowledged_and_the_com
     refused: list[UUID] = []
     stop = asyncio.Event()
 
-    async with open_submitter(conninfo, lanes=2, deadline_seconds=15) as submitter:
+    async with open_submitter(conninfo, writers=2, deadline_seconds=15) as submitter:
 
         async def create() -> None:
             while not stop.is_set():

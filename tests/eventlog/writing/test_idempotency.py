@@ -55,7 +55,10 @@ async def test_a_repeated_request_gets_the_first_response(database: str) -> None
 
 
 async def test_fifty_requests_with_one_key_at_once_have_one_effect(database: str) -> None:
-    async with open_submitter(database, lanes=2) as one, open_submitter(database, lanes=2) as other:
+    async with (
+        open_submitter(database, writers=2) as one,
+        open_submitter(database, writers=2) as other,
+    ):
         receipts = await asyncio.gather(
             *(order(submitter, key("k")) for submitter in [one, other] * 25)
         )

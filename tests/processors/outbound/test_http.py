@@ -34,7 +34,7 @@ NAME = "pos.example"
 PUBLIC = "93.184.215.14"
 HERE = "127.0.0.1"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
-# What may be written to somebody who reads nothing: the buffers of both ends.
+# Bytes that a server can write to a client that reads nothing: the buffers of both ends.
 BUFFERED_BYTES_MAX = 16 * 1024 * 1024
 COMPLETION = CompletionMessage(order_id=UUID(int=1), bot_id=UUID(int=2), claim_id=UUID(int=3))
 
@@ -80,7 +80,7 @@ OUTSIDE += ["::ffff:8.8.8.8", "64:ff9b::808:808"]
 
 
 class Door:
-    """Somebody at 127.0.0.1, who takes down who comes and answers as it is told to."""
+    """A server on 127.0.0.1 that records connections and sends a chosen answer."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -113,7 +113,7 @@ class Door:
             await asyncio.sleep(0.05)
 
     async def pour(self, writer: asyncio.StreamWriter, head: bytes, piece: bytes) -> None:
-        """Without end, until nobody takes it any more."""
+        """Endless, until the client disconnects."""
         writer.write(head)
         while True:
             writer.write(piece)
@@ -348,7 +348,7 @@ async def test_a_head_without_end_is_not_waited_for(door: Door) -> None:  # SEC-
 
 
 def test_there_is_no_other_way_out() -> None:
-    """Whoever calls others does it with a client that was made in one place."""  # SEC-13
+    """All outgoing requests use the client of one module."""  # SEC-13
     made = re.compile(r"httpx2\.(?:Async)?Client\(|urlopen|import requests|http\.client")
     makers = {
         path.relative_to(ROOT).as_posix()

@@ -131,7 +131,7 @@ async def test_a_redirect_is_not_followed(database: str) -> None:
 
 
 async def test_old_events_are_not_notified(database: str) -> None:
-    """Whoever turns notifications on does not tell guests of last week's calls."""
+    """Turning notifications on sends none for calls of the past."""
     async with Service(database, guest_key=GUEST_KEY, read_models=(), processors=()) as service:
         await join(service)
     rows(

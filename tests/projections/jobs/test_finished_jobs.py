@@ -131,7 +131,7 @@ async def test_a_key_reused_in_the_callers_transaction_removes_the_row_at_commit
 
 
 async def test_a_job_created_and_finished_in_one_batch_has_one_row(database: str) -> None:
-    async with open_workshop(database, lanes=1) as workshop:
+    async with open_workshop(database, writers=1) as workshop:
         new = new_job()
         await workshop.job(**KEYED)
         (keyed,) = await workshop.claim()

@@ -183,7 +183,7 @@ async def work_through(workshop: Workshop, workers_count: int) -> None:
 
 
 async def test_every_job_is_in_every_snapshot_once_while_workers_work(database: str) -> None:
-    async with open_workshop(database, lanes=2) as workshop, open_reader(database) as reader:
+    async with open_workshop(database, writers=2) as workshop, open_reader(database) as reader:
         every = [job.number for job in await workshop.jobs(300)]
         working = asyncio.create_task(work_through(workshop, 8))
         snapshots = 0

@@ -224,8 +224,8 @@ async def test_a_dead_job_is_restarted_on_request(database: str, partition: str 
         await workshop.finish(second)
         ((done),) = await workshop.enqueue(again())
         assert done.job.status is JobStatus.COMPLETED
-    said = rows(database, "SELECT data ->> 'because' FROM log WHERE topic = 'job.requeued'")
-    assert said == [(RESTARTED_BECAUSE,)]
+    reasons = rows(database, "SELECT data ->> 'because' FROM log WHERE topic = 'job.requeued'")
+    assert reasons == [(RESTARTED_BECAUSE,)]
     assert live_rows(database) == fold_of_the_log(database)
 
 

@@ -334,7 +334,10 @@ async def test_no_job_overtakes_in_its_lane_with_many_workers(database: str) -> 
     # I-24, S3-06, S3-25, S3-27, D-48: two processes create, claim, finish, fail and cancel at
     # random.
     chance = random.Random(7)
-    async with open_workshop(database, lanes=2) as one, open_workshop(database, lanes=2) as other:
+    async with (
+        open_workshop(database, writers=2) as one,
+        open_workshop(database, writers=2) as other,
+    ):
         done: list[Job] = []
 
         async def create(workshop: Workshop) -> None:

@@ -40,7 +40,7 @@ def subjects(jobs: list[Job]) -> list[str | None]:
 
 
 @pytest.mark.anyio
-async def test_a_subject_at_its_limit_does_not_starve_those_behind_it(database: str) -> None:
+async def test_a_subject_at_its_limit_does_not_starve_later_subjects(database: str) -> None:
     async with open_workshop(database) as workshop:
         await workshop.submit(ONE_EACH)
         await workshop.jobs(300, subject="a")
@@ -52,7 +52,7 @@ async def test_a_subject_at_its_limit_does_not_starve_those_behind_it(database: 
 
 
 @pytest.mark.anyio
-async def test_due_jobs_of_a_subject_at_its_limit_do_not_starve_those_behind_them(
+async def test_due_jobs_of_a_subject_at_its_limit_do_not_starve_later_jobs(
     database: str,
 ) -> None:
     long_ago, lately = (datetime.now(UTC) - timedelta(hours=hours) for hours in (2, 1))

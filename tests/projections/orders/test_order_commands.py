@@ -52,7 +52,7 @@ async def test_an_operator_need_not_know_which_bot_has_the_order(database: str) 
     assert set(live) == {bot.id, second.id}
 
 
-async def test_a_deleted_bot_leaves_its_order_at_its_old_place(database: str) -> None:  # S0-O3
+async def test_the_order_of_a_deleted_bot_keeps_its_position(database: str) -> None:  # S0-O3
     async with open_submitter(database) as submitter:
         first = await submitter.order()
         await submitter.order()
@@ -172,7 +172,7 @@ async def test_deleting_a_bot_releases_an_order_it_claimed_concurrently(
     database: str,
 ) -> None:
     """DeleteBot finds the bot's order before it locks the bot: a claim may come in between."""
-    async with open_submitter(database, lanes=4) as submitter:
+    async with open_submitter(database, writers=4) as submitter:
         for _ in range(60):
             bot = await submitter.bot()
             order = await submitter.order()
@@ -206,7 +206,7 @@ async def test_the_database_itself_refuses_a_second_order_for_one_bot(database: 
 
 
 async def test_concurrent_creates_never_share_a_number(database: str) -> None:  # S0-03, S0-05
-    async with open_submitter(database, lanes=4) as one, open_submitter(database) as other:
+    async with open_submitter(database, writers=4) as one, open_submitter(database) as other:
         orders = await asyncio.gather(*(k.order() for k in [one, other] * 200))
         following = await other.order()
 
@@ -256,7 +256,7 @@ class Chef:
 async def test_live_tables_equal_the_fold_of_the_log_after_random_commands(
     database: str,
 ) -> None:
-    async with open_submitter(database, lanes=3) as submitter:
+    async with open_submitter(database, writers=3) as submitter:
         chef = Chef(submitter, seed=11)
         for _ in range(25):
             await asyncio.gather(*(chef.step() for _ in range(20)), return_exceptions=True)
@@ -289,7 +289,7 @@ async def test_concurrent_claims_keep_urgency_except_among_themselves(
     deadlocks = rows(database, COUNT_DEADLOCKS)
     async with AsyncExitStack() as stack:
         submitters = [
-            await stack.enter_async_context(open_submitter(database, lanes=4 // committers_count))
+            await stack.enter_async_context(open_submitter(database, writers=4 // committers_count))
             for _ in range(committers_count)
         ]
         await fill(submitters[0], orders_count)

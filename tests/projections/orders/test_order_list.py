@@ -204,7 +204,7 @@ async def test_every_order_is_in_every_snapshot_once_while_bots_cook_and_the_rea
 ) -> None:  # S0-28
     async with (
         Notifier(database) as notifier,
-        open_submitter(database, lanes=2) as submitter,
+        open_submitter(database, writers=2) as submitter,
         read_model(database) as follower,
         open_reader(database) as reader,
     ):

@@ -188,7 +188,7 @@ async def test_a_heartbeat_is_no_difference_and_its_lease_outlives_a_rebuild(
 
 @pytest.mark.slow
 async def test_writers_continue_during_a_rebuild_without_errors(own_database: str) -> None:
-    async with open_submitter(own_database, lanes=2) as submitter:
+    async with open_submitter(own_database, writers=2) as submitter:
         over = asyncio.Event()
 
         async def guest(seed: int) -> None:

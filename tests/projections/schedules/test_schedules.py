@@ -62,8 +62,8 @@ async def test_schedule_and_job_are_one_command(database: str) -> None:
 
 async def test_concurrent_firings_of_a_slot_create_one_job(database: str) -> None:
     async with (
-        open_submitter(database, lanes=2) as one,
-        open_submitter(database, lanes=2) as other,
+        open_submitter(database, writers=2) as one,
+        open_submitter(database, writers=2) as other,
     ):
         for number in range(20):
             due = Backdate(minutes_ago(60 + number), name=str(number), cron="0 0 1 1 *")

@@ -105,7 +105,7 @@ async def test_positions_are_exact_after_guests_leave_and_return(database: str) 
     assert kept == counted
 
 
-async def test_a_guest_who_did_not_show_up_returns_to_the_old_place(database: str) -> None:
+async def test_a_guest_who_did_not_show_up_returns_to_the_old_position(database: str) -> None:
     async with open_counter(database) as counter:
         first, _ = await counter.join(), await counter.join()
         await counter.call_next()

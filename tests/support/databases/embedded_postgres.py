@@ -1,4 +1,4 @@
-"""What the tests of the embedded PostgreSQL share."""
+"""Helpers of the tests of the embedded PostgreSQL."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ print(EmbeddedPostgres(Path(sys.argv[1])).start(), flush=True)
 time.sleep(600)
 """
 
-# Gives up root only after everything is imported: nobody may not be able to read Python itself.
+# Gives up root only after all imports: the user nobody may lack access to Python's files.
 START_AS_NOBODY = """
 import os, sys
 from pathlib import Path
@@ -85,7 +85,7 @@ def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Gone, or dead and waiting for somebody to notice."""
+    """Ended, or a zombie that its parent has not reaped."""
     try:
         return b"\0" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -103,7 +103,7 @@ def refusal(data_dir: Path, bindir: Path | None = None, **settings: str) -> str:
 
 
 class Writer:
-    """Inserts 1, 2, 3 into a new table as fast as it can and remembers what was acknowledged."""
+    """Inserts 1, 2, 3 into a new table as fast as it can and records acknowledged rows."""
 
     def __init__(self, conninfo: str) -> None:
         self.acknowledged: list[int] = []

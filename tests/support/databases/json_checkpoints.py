@@ -18,7 +18,7 @@ VALUES (%(kind)s, %(position)s, '{}', %(count)s)
 
 
 def copy_as_json(conninfo: str) -> None:
-    """Nobody else may be writing."""
+    """There must be no other writer."""
     with psycopg.connect(reader_conninfo(conninfo)) as connection:
         ((head,),) = connection.execute(READ_HEAD).fetchall()
         for table in LIVE_TABLES:

@@ -27,7 +27,7 @@ class Cut(Enum):
     """The server gets the appended events but not the COMMIT; it is left waiting."""
 
     HANG = auto()
-    """The server gets all of it; the answer never comes and nobody is told."""
+    """The server gets all of it; the answer never arrives, and the connection stays open."""
 
 
 class Proxy:
@@ -38,7 +38,7 @@ class Proxy:
         self.cut: Cut | None = None
         self.refusing = False
         self.delay_seconds = 0.0
-        """How long every request is held back: a slow server."""
+        """Delay of every request: a slow server."""
 
         self.cuts_count = 0
 
@@ -126,7 +126,7 @@ def _without_last_statement(chunk: bytes) -> bytes:
     commit = binds[-1]
     if messages[commit - 1][:1] == b"P":
         commit -= 1
-    # A Flush makes the server execute what it has, as a Sync would end the transaction's batch.
+    # A Flush makes the server execute the statements so far; a Sync would end the transaction.
     return b"".join(messages[:commit]) + b"H\x00\x00\x00\x04"
 
 

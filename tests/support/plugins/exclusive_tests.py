@@ -1,8 +1,8 @@
 """Tests that measure time have the machine to themselves: while one marked `alone` runs, the other
 processes of the run wait with their next test.
 
-Each test holds a lock, a measuring one against all others. Whoever wants it takes his place at the
-gate first, so that nobody who measures is passed by for ever.
+Each test takes a shared lock, a measuring one an exclusive lock. All pass a second lock first, the
+gate, so that shared locks cannot starve an exclusive one.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-# By this the processes of a run know where they meet.
+# Directory of the locks that the processes of a run share.
 LOCKS_VARIABLE = "PYTEST_DAYBOOK_LOCKS"
 
 

@@ -22,7 +22,7 @@ class Request:
 
 
 class Upstream:
-    """Sorted by id, as most are: what is committed late stands before what was read already."""
+    """Sorted by id: a record that is committed late precedes records that were read before."""
 
     def __init__(self) -> None:
         self.records: dict[int, dict[str, Any]] = {}
@@ -67,7 +67,7 @@ def serving_feed() -> Iterator[Upstream]:
             self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
-            """Nobody reads it."""
+            """No log is needed."""
 
         def handle_one_request(self) -> None:
             # Who is killed in the middle of an answer hangs up.

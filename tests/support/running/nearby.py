@@ -1,4 +1,4 @@
-"""The way out of a service under test: to servers on this machine, because the operator said so."""
+"""Outgoing requests of a service under test: to servers on this machine, by a setting."""
 
 import asyncio
 import ssl
@@ -16,7 +16,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def listening(serve: Serve, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """A server on this machine; its port. Whoever it still serves at the end is dropped."""
+    """A server on this machine; yields its port. At the end open connections are dropped."""
     tasks = set[asyncio.Future[None]]()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

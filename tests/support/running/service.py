@@ -1,4 +1,4 @@
-"""A running service and somebody who gives it commands, and what the log says afterwards."""
+"""A service in this process, commands to it, and the events it has recorded."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -29,7 +29,7 @@ FROM log AS done
 JOIN log AS claim ON claim.data ->> 'claim_id' = done.data ->> 'claim_id'
 WHERE done.topic = 'order.completed' AND claim.topic = 'order.claimed'
 """
-# Sooner than anybody who only polls; more than the goal, because tests share their machine.
+# Less than any poll interval; more than the goal of 100 ms, because tests share their machine.
 PROMPT_SECONDS = 0.5
 
 

@@ -1,4 +1,4 @@
-"""The application behind a real socket, and a client that sends whatever bytes a test likes."""
+"""The application behind a real socket, and a client that sends raw bytes."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 20.0
 
 
 class Heard(Struct):
-    """What came back over a connection, and whether it was closed."""
+    """A response over a connection, and whether the connection was closed."""
 
     status: int
     headers: dict[str, str]
@@ -30,7 +30,7 @@ class Heard(Struct):
 
     @property
     def kind(self) -> str | None:
-        """Of a problem, its type without what all have in common."""
+        """The type of a problem, without the common prefix."""
         if self.headers.get("content-type") != "application/problem+json":
             return None
         return str(orjson.loads(self.body)["type"]).removeprefix("urn:daybook:problem:")
@@ -62,14 +62,14 @@ class Live:
 
 
 async def _send(writer: asyncio.StreamWriter, sent: bytes) -> None:
-    # Whoever is refused in the middle is not listened to any more.
+    # A refused client may be closed before it has sent everything.
     with suppress(OSError):
         writer.write(sent)
         await writer.drain()
 
 
 async def hear(reader: asyncio.StreamReader, began: float) -> Heard:
-    """Status 0 when the connection was closed without a word."""
+    """Status 0 if the connection was closed without a response."""
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     except (asyncio.IncompleteReadError, ConnectionError):

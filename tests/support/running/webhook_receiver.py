@@ -1,4 +1,4 @@
-"""Somebody who gets webhooks: a real server, which answers as it is told to."""
+"""A receiver of webhooks: a real server with a chosen answer."""
 
 import json
 import threading
@@ -52,7 +52,7 @@ def serving_inbox() -> Iterator[Inbox]:
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
-            """Nobody reads it."""
+            """No log is needed."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

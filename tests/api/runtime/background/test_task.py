@@ -154,7 +154,7 @@ async def test_an_invalid_rebuild_request_is_refused(
     assert (await api.post("/api/rebuilds", body)).problem == problem
 
 
-async def test_the_doctor_says_what_is_wrong_and_what_to_do(api: Api, database: str) -> None:
+async def test_the_doctor_reports_each_problem_and_its_fix(api: Api, database: str) -> None:
     await api.order()
     spoil(database)
 

@@ -58,14 +58,14 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_cluster(
 def test_a_server_that_cannot_restart_is_reported_once_and_retried(
     small_disk: Path,
 ) -> None:
-    said: list[str] = []
-    with EmbeddedPostgres(small_disk / "data", say=said.append) as postgres:
+    sentences: list[str] = []
+    with EmbeddedPostgres(small_disk / "data", say=sentences.append) as postgres:
         fill(small_disk, 0)
         os.kill(postmaster_pid(small_disk / "data"), signal.SIGKILL)
-        eventually(lambda: "Trying again every second." in said[-1])
+        eventually(lambda: "Trying again every second." in sentences[-1])
         time.sleep(2.5)
-        assert "Trying again every second." in said[-1]
-        assert "is full" in said[-1]
+        assert "Trying again every second." in sentences[-1]
+        assert "is full" in sentences[-1]
         (small_disk / "filler").unlink()
-        eventually(lambda: said[-1] == "PostgreSQL runs again.")
+        eventually(lambda: sentences[-1] == "PostgreSQL runs again.")
         assert execute(postgres.conninfo, "SELECT 1") == [(1,)]

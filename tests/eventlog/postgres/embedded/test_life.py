@@ -88,15 +88,15 @@ def test_dead_rows_are_vacuumed_within_seconds(data_dir: Path) -> None:
 
 
 def test_a_killed_server_comes_back_by_itself_with_every_acknowledged_row(data_dir: Path) -> None:
-    said: list[str] = []
-    with EmbeddedPostgres(data_dir, say=said.append) as postgres:
+    sentences: list[str] = []
+    with EmbeddedPostgres(data_dir, say=sentences.append) as postgres:
         with Writer(postgres.conninfo) as writer:
             for _ in range(3):
                 writer.await_rows(100)
                 os.kill(postmaster_pid(data_dir), signal.SIGKILL)
             writer.await_rows(100)
         assert stored_rows(postgres.conninfo) >= set(writer.acknowledged)
-    assert said.count("PostgreSQL stopped by itself; starting it again.") == 3
+    assert sentences.count("PostgreSQL stopped by itself; starting it again.") == 3
 
 
 def test_after_a_kill_of_the_supervisor_a_new_one_starts_at_once_with_every_acknowledged_row(

@@ -22,8 +22,8 @@ from tests.support.running.processes import ROOT
 
 @as_root
 def test_root_lends_the_server_an_account_and_nothing_but_pgdata_and_run(data_dir: Path) -> None:
-    said: list[str] = []
-    with EmbeddedPostgres(data_dir, say=said.append):
+    sentences: list[str] = []
+    with EmbeddedPostgres(data_dir, say=sentences.append):
         status = Path(f"/proc/{postmaster_pid(data_dir)}/status").read_text()
     uids = next(line.split()[1:] for line in status.splitlines() if line.startswith("Uid:"))
     lent = {path.name for path in data_dir.iterdir() if path.stat().st_uid != 0}
@@ -31,7 +31,7 @@ def test_root_lends_the_server_an_account_and_nothing_but_pgdata_and_run(data_di
     assert "0" not in uids
     assert lent == {"pgdata", "run"}
     assert data_dir.stat().st_uid == 0
-    assert said[0].startswith("PostgreSQL refuses to run as root: running it as user ")
+    assert sentences[0].startswith("PostgreSQL refuses to run as root: running it as user ")
 
 
 @as_root
@@ -72,8 +72,8 @@ def test_root_copies_binaries_that_the_account_cannot_read_once(directory: Path)
     command = [sys.executable, "-c", start, str(directory / "data"), str(closed)]
     inodes = set()
     for _ in range(2):
-        said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-        assert f"may not read {closed}" in said.stdout
+        output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+        assert f"may not read {closed}" in output.stdout
         (copied,) = (directory / "data").glob("pgbin-*")
         inodes.add(copied.stat().st_ino)
     assert len(inodes) == 1
