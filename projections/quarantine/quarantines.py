@@ -48,7 +48,7 @@ ON CONFLICT (id) DO NOTHING
 RELEASE_LANES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
 
 
-class SetAside(SideTables[Quarantine]):
+class RowsOfSetAside(SideTables[Quarantine]):
     """Removes an aggregate that is set aside from every table, in the event's transaction."""
 
     def __init__(self, listed_in: Iterable[str], recompute_lanes: Statements) -> None:
@@ -73,7 +73,7 @@ class SetAside(SideTables[Quarantine]):
 def live_quarantines(
     listed_in: Iterable[str] = (), recompute_lanes: Statements = ()
 ) -> LiveTable[Quarantine]:
-    sides = SetAside(listed_in, recompute_lanes)
+    sides = RowsOfSetAside(listed_in, recompute_lanes)
     return LiveTable("quarantines", QUARANTINE, COLUMNS, sides=sides)
 
 
