@@ -29,7 +29,8 @@ BARE = Entry("bare", "bare")
 PGQUEUER = Entry("PgQueuer", "pgqueuer", is_peer=True)
 PROCRASTINATE = Entry("Procrastinate", "procrastinate", is_peer=True, divisor=20)
 OURS = Entry("Daybook, HTTP", "daybook")
-ENTRIES = (BARE, PGQUEUER, PROCRASTINATE, OURS)
+LIBRARY = Entry("Daybook, library", "library")
+ENTRIES = (BARE, PGQUEUER, PROCRASTINATE, OURS, LIBRARY)
 
 
 class Setting(Struct, frozen=True):
@@ -106,7 +107,9 @@ def _team(server: str, entry: Entry, peers_python: str | None) -> Iterator[Team]
     python = peers_python if entry.is_peer else sys.executable
     assert python is not None
     with ExitStack() as stack:
-        address = database = stack.enter_context(scratch_database(server, migrated=entry is OURS))
+        address = database = stack.enter_context(
+            scratch_database(server, migrated=entry in (OURS, LIBRARY))
+        )
         if entry is OURS:
             address = str(stack.enter_context(service(database)))
         workers = stack.enter_context(

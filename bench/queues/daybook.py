@@ -26,11 +26,11 @@ class OurQueue:
     async def create(self, count: int, size: int) -> None:
         batches = repeat([NEW_JOB] * size, count // size)
         async with connected(self._port) as client:
-            await _at_once(_create(client, batches) for _ in range(STREAMS))
+            await at_once(create(client, batches) for _ in range(STREAMS))
 
     async def drain(self, size: int) -> int:
         async with connected(self._port) as client:
-            return sum(await _at_once(drain(client, size) for _ in range(STREAMS)))
+            return sum(await at_once(drain(client, size) for _ in range(STREAMS)))
 
 
 def connected(port: int) -> AsyncClient:
@@ -38,11 +38,11 @@ def connected(port: int) -> AsyncClient:
     return AsyncClient(f"http://127.0.0.1:{port}")
 
 
-async def _at_once(streams: Iterable[Coroutine[Any, Any, int]]) -> list[int]:
+async def at_once(streams: Iterable[Coroutine[Any, Any, int]]) -> list[int]:
     return await asyncio.gather(*streams)
 
 
-async def _create(client: AsyncClient, batches: Iterator[Sequence[NewJob]]) -> int:
+async def create(client: AsyncClient, batches: Iterator[Sequence[NewJob]]) -> int:
     count = 0
     for batch in batches:
         count += len(await client.enqueue_ids(batch))

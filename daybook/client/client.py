@@ -125,7 +125,7 @@ class Client(Calls):
     ) -> None:
         """If the service defers a `push`, `queued="return"` returns at once and `"poll"` waits for
         its execution."""
-        from daybook.client.transport import RetryPolicy, Transport
+        from daybook.client.transport import RetryPolicy, open_blocking
 
         policy = RetryPolicy(
             retry_seconds_max=retry_seconds_max,
@@ -134,7 +134,7 @@ class Client(Calls):
             retry_delay_seconds_max=retry_delay_seconds_max,
         )
         url, key = address_and_key(url, key)
-        self._transport = Transport(url, key, policy, chance or new_chance())
+        self._transport = open_blocking(url, key, policy, chance or new_chance())
         self._queued = queued
 
     def push(
@@ -188,7 +188,7 @@ class AsyncClient(Calls):
         queued: QueuedBehavior = "return",
         chance: random.Random | None = None,
     ) -> None:
-        from daybook.client.transport import AsyncTransport, RetryPolicy
+        from daybook.client.transport import RetryPolicy, open_async
 
         policy = RetryPolicy(
             retry_seconds_max=retry_seconds_max,
@@ -197,7 +197,7 @@ class AsyncClient(Calls):
             retry_delay_seconds_max=retry_delay_seconds_max,
         )
         url, key = address_and_key(url, key)
-        self._transport = AsyncTransport(url, key, policy, chance or new_chance())
+        self._transport = open_async(url, key, policy, chance or new_chance())
         self._queued = queued
 
     async def push(

@@ -8,10 +8,10 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
 from msgspec import Struct
@@ -22,12 +22,17 @@ from daybook.client.request import Request
 from daybook.client.responses import Answer, value_of
 from daybook.errors import BadAddress, ServerFault, Unavailable
 
+if TYPE_CHECKING:
+    from daybook.in_process import BlockingInProcessTransport, InProcessTransport
+
 T = TypeVar("T")
 
 CONNECT_SECONDS_MAX = 5.0
 BACKOFF = Backoff(base_seconds=0.1, cap_seconds=2.0)
 # The server closes connections that were idle for 5 s.
 IDLE_SECONDS_MAX = 4.0
+# Addresses of a database instead of a service: see daybook/in_process.py.
+DATABASES = ("postgresql://", "postgres://")
 ADDRESS = re.compile(r"https?://[^\s/?#]+[^\s?#]*")
 KEY = re.compile(r"dbk_[0-9A-Za-z_-]{1,196}")
 # Errors that a retry may resolve.
@@ -81,24 +86,57 @@ class RetryState:
         return failure.status == HTTPStatus.TOO_MANY_REQUESTS and not self._policy.retry_on_429
 
 
-class _Sender:
-    """Shared by the blocking and the async transport."""
+class _Retrying:
+    """Shared by all transports."""
 
-    def __init__(
-        self, url: str, key: str | None, policy: RetryPolicy, chance: random.Random
-    ) -> None:
-        if not ADDRESS.fullmatch(url):
-            raise BadAddress(f"{url!r} is not an address such as http://127.0.0.1:8000.")
-        if key is not None and not KEY.fullmatch(key):
-            raise BadAddress("The key is not one of Daybook's, which begin with dbk_.")
-        self._url = url.rstrip("/")
-        self._key = key
+    def __init__(self, policy: RetryPolicy, chance: random.Random) -> None:
         self._policy = policy
         self._chance = chance
 
     def _retries(self, seconds_max: float | None) -> RetryState:
         seconds = self._policy.retry_seconds_max if seconds_max is None else seconds_max
         return RetryState(seconds, self._chance, self._policy)
+
+    def _headers(self, request: Request[Any]) -> dict[str, str]:
+        """Built once for all attempts, which share the Idempotency-Key."""
+        headers = dict(request.headers)
+        if request.content:
+            headers["Content-Type"] = "application/json"
+        if request.needs_key:
+            headers["Idempotency-Key"] = str(uuid7())
+        return headers
+
+
+class AsyncRetrying(_Retrying):
+    async def send(self, request: Request[T], seconds_max: float | None = None) -> T:
+        retries, headers = self._retries(seconds_max), self._headers(request)
+        while True:
+            try:
+                return value_of(await self._exchange(request, headers), request.read)
+            except RETRYABLE as failure:
+                seconds = retries.rest_seconds(failure)
+            await asyncio.sleep(seconds)
+
+    async def _exchange(self, request: Request[Any], headers: Mapping[str, str]) -> Answer:
+        raise NotImplementedError
+
+
+class _HTTP(_Retrying):
+    """Shared by the blocking and the async transport over HTTP."""
+
+    def __init__(
+        self, url: str, key: str | None, policy: RetryPolicy, chance: random.Random
+    ) -> None:
+        super().__init__(policy, chance)
+        if not ADDRESS.fullmatch(url):
+            raise BadAddress(
+                f"{url!r} is not an address such as http://127.0.0.1:8000, nor that of a database, "
+                "such as postgresql://localhost/shop."
+            )
+        if key is not None and not KEY.fullmatch(key):
+            raise BadAddress("The key is not one of Daybook's, which begin with dbk_.")
+        self._url = url.rstrip("/")
+        self._key = key
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -114,13 +152,7 @@ class _Sender:
     def _credentials(self) -> dict[str, str]:
         return {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
 
-    def _arguments(self, request: Request[Any]) -> dict[str, Any]:
-        """Built once for all attempts, which share the Idempotency-Key."""
-        headers = dict(request.headers)
-        if request.content:
-            headers["Content-Type"] = "application/json"
-        if request.needs_key:
-            headers["Idempotency-Key"] = str(uuid7())
+    def _arguments(self, request: Request[Any], headers: Mapping[str, str]) -> dict[str, Any]:
         return {
             "method": request.method,
             "url": request.path,
@@ -140,7 +172,7 @@ class _Sender:
             raise Unavailable(sentence, code="unreachable") from error
 
 
-class Transport(_Sender):
+class Transport(_HTTP):
     def __init__(
         self, url: str, key: str | None, policy: RetryPolicy, chance: random.Random
     ) -> None:
@@ -148,11 +180,11 @@ class Transport(_Sender):
         self._client = httpx2.Client(**self._options())
 
     def send(self, request: Request[T], seconds_max: float | None = None) -> T:
-        retries, arguments = self._retries(seconds_max), self._arguments(request)
+        retries, headers = self._retries(seconds_max), self._headers(request)
         while True:
             try:
                 with self._network_errors():
-                    answer = self._client.request(**arguments)
+                    answer = self._client.request(**self._arguments(request, headers))
                 return value_of(_answer(answer), request.read)
             except RETRYABLE as failure:
                 seconds = retries.rest_seconds(failure)
@@ -162,26 +194,46 @@ class Transport(_Sender):
         self._client.close()
 
 
-class AsyncTransport(_Sender):
+class AsyncTransport(_HTTP, AsyncRetrying):
     def __init__(
         self, url: str, key: str | None, policy: RetryPolicy, chance: random.Random
     ) -> None:
         super().__init__(url, key, policy, chance)
         self._client = httpx2.AsyncClient(**self._options())
 
-    async def send(self, request: Request[T], seconds_max: float | None = None) -> T:
-        retries, arguments = self._retries(seconds_max), self._arguments(request)
-        while True:
-            try:
-                with self._network_errors():
-                    answer = await self._client.request(**arguments)
-                return value_of(_answer(answer), request.read)
-            except RETRYABLE as failure:
-                seconds = retries.rest_seconds(failure)
-            await asyncio.sleep(seconds)
+    async def _exchange(self, request: Request[Any], headers: Mapping[str, str]) -> Answer:
+        with self._network_errors():
+            return _answer(await self._client.request(**self._arguments(request, headers)))
 
     async def aclose(self) -> None:
         await self._client.aclose()
+
+
+def open_blocking(
+    url: str, key: str | None, policy: RetryPolicy, chance: random.Random
+) -> "Transport | BlockingInProcessTransport":
+    if not url.startswith(DATABASES):
+        return Transport(url, key, policy, chance)
+    from daybook.in_process import BlockingInProcessTransport
+
+    _refuse_key(key)
+    return BlockingInProcessTransport(url, policy, chance)
+
+
+def open_async(
+    url: str, key: str | None, policy: RetryPolicy, chance: random.Random
+) -> "AsyncTransport | InProcessTransport":
+    if not url.startswith(DATABASES):
+        return AsyncTransport(url, key, policy, chance)
+    from daybook.in_process import InProcessTransport
+
+    _refuse_key(key)
+    return InProcessTransport(url, policy, chance)
+
+
+def _refuse_key(key: str | None) -> None:
+    if key is not None:
+        raise BadAddress("An API key is for a service; the address is that of a database.")
 
 
 def _answer(response: httpx2.Response) -> Answer:
