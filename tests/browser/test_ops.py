@@ -169,7 +169,7 @@ def test_every_view_has_an_empty_state(visit: Visit) -> None:
         ("dead", "No dead jobs."),
         ("workers", "No active workers or bots"),
         ("past", "before the first event"),
-        ("service", "No checks run yet."),
+        ("house", "No checks run yet."),
     ):
         page.goto(f"{visit.url}/ops#{address}")
         expect(page.get_by_text(sentence)).to_be_visible()

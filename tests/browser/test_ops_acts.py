@@ -329,7 +329,7 @@ def test_play_goes_from_the_first_event_to_the_last_and_stops_there(
 
 def test_a_rebuild_shows_progress_and_result(visit: Visit, service: ServiceProcess) -> None:
     service.orders(5)
-    page = visit.open("/ops#service")
+    page = visit.open("/ops#house")
     page.get_by_label("orders", exact=True).check()
     page.get_by_label("bots", exact=True).check()
 
@@ -344,7 +344,7 @@ def test_a_rebuild_shows_progress_and_result(visit: Visit, service: ServiceProce
 
 
 def test_a_rebuild_can_be_stopped(visit: Visit, service: ServiceProcess) -> None:
-    page = visit.open("/ops#service")
+    page = visit.open("/ops#house")
     press(page, "Verify")
     press(page, "Stop")
     expect(page.locator("p.message")).to_contain_text("tables unchanged")
@@ -354,7 +354,7 @@ def test_a_rebuild_can_be_stopped(visit: Visit, service: ServiceProcess) -> None
 
 def test_the_doctor_shows_findings_and_next_steps(visit: Visit, service: ServiceProcess) -> None:
     bury(service, 2)
-    page = visit.open("/ops#service")
+    page = visit.open("/ops#house")
     press(page, "Run checks")
 
     expect(page.get_by_text("Checked at")).to_be_visible(timeout=LONG_MS)

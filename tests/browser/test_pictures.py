@@ -139,7 +139,7 @@ def test_a_picture_of_every_view_of_the_back_office(
         "dead": "#dead",
         "workers": "#workers",
         "past": "#past",
-        "service": "#service",
+        "house": "#house",
         "item": f"#item/{dead['id']}",
     }
     looks: dict[str, dict[str, Any]] = {
@@ -152,7 +152,7 @@ def test_a_picture_of_every_view_of_the_back_office(
         for name, address in views.items():
             page = visit.open(f"/ops{address}")
             be_read(page)
-            if name == "service":
+            if name == "house":
                 page.get_by_role("button", name="Verify").click()
                 page.get_by_role("button", name="Run checks").click()
                 expect(page.get_by_text("Checked at")).to_be_visible(timeout=60_000)
