@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import httpx2
@@ -82,7 +83,7 @@ def run(
         announce(url)
         simulation.begin(url)
 
-    with _directory(data_dir) as directory:
+    with data_directory(data_dir) as directory:
         own = replace(
             settings,
             data_dir=directory,
@@ -99,14 +100,16 @@ def run(
 
 
 @contextmanager
-def _directory(chosen: Path | None) -> Iterator[Path]:
+def data_directory(chosen: Path | None) -> Iterator[Path]:
     if chosen is not None:
         yield chosen
         return
-    made = Path(tempfile.mkdtemp(prefix="daybook-demo-"))
-    # PostgreSQL may run as another user, which needs to enter the directory.
-    made.chmod(0o701)
+    made = Path(tempfile.gettempdir(), f"daybook-demo-{token_hex(8)}")
+    # From before it exists: a stop signal may come at any moment.
     try:
+        made.mkdir(mode=0o700)
+        # PostgreSQL may run as another user, which needs to enter the directory.
+        made.chmod(0o701)
         yield made / "data"
     finally:
         shutil.rmtree(made, ignore_errors=True)

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from daybook.cli.demo import data_directory
 from tests.conftest import reachable_directory
 from tests.support.running.processes import SECONDS_MAX, DaybookProcess, daybook, eventually
 from tests.support.running.service_fixtures import MigratedDirectory
@@ -75,6 +77,20 @@ def test_ctrl_c_ends_it_and_a_data_directory_that_was_named_is_kept(
         assert "Traceback" not in demo.output
         assert (directory / "pgdata").exists()
         assert postgres_processes(directory) == []
+
+
+def test_a_signal_while_the_directory_is_made_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(Path, "chmod", interrupt)
+    with pytest.raises(KeyboardInterrupt), data_directory(None):
+        pass
+
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

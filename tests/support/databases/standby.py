@@ -5,7 +5,6 @@ import pwd
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,12 +15,12 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests.conftest import reachable_directory
+from tests.support.running.processes import Process, eventually, processes_in
 
 BIN = max(Path("/usr/lib/postgresql").glob("*/bin"), default=Path("/nonexistent"))
 with_debian_postgres = pytest.mark.skipif(
     not (BIN / "pg_basebackup").exists(), reason="apt-get install postgresql"
 )
-SECONDS_MAX = 30.0
 SETTINGS = (
     "listen_addresses = ''",
     "wal_level = replica",
@@ -43,7 +42,7 @@ class Node:
     def __init__(self, home: Path, name: str) -> None:
         self.home = home / name
         self.data = self.home / "data"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self.home.mkdir()
         if os.geteuid() == 0:
             user = pwd.getpwnam("postgres")
@@ -60,40 +59,27 @@ class Node:
 
     def start(self) -> None:
         command = self._command("postgres", "-D", self.data, "-k", self.home)
-        with (self.home.parent / f"{self.home.name}.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        until = time.monotonic() + SECONDS_MAX
-        while time.monotonic() < until:
-            try:
-                self.ask("SELECT 1")
-                return
-            except psycopg.OperationalError:
-                time.sleep(0.05)
-        raise AssertionError(f"{self.home.name} does not answer")
+        self.process = Process(command)
+        assert eventually(self._answers), self.process.output
+
+    def _answers(self) -> bool:
+        with suppress(psycopg.OperationalError):
+            return bool(self.ask("SELECT 1"))
+        return False
 
     def kill(self) -> None:
         """Kills all its processes, as when its machine fails: no connection is closed in order."""
-        if self.process is not None and self.process.poll() is None:
-            for pid in self._all():
+        if self.process is not None and not self.process.has_ended:
+            for pid in processes_in(self.data):
                 # A server process may end by itself between the look and the kill.
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self.process.wait()
+            self.process.end()
 
     def ask(self, query: str, *values: Any) -> list[Any]:
         with psycopg.connect(self.conninfo(), autocommit=True, connect_timeout=5) as connection:
             found = connection.execute(query.encode(), values)
             return found.fetchall() if found.description else []
-
-    def _all(self) -> list[int]:
-        found: list[int] = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if os.readlink(entry / "cwd") == str(self.data):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-        return found
 
     def _command(self, program: str, *arguments: str | Path) -> list[str]:
         become = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
@@ -132,10 +118,8 @@ class Pair:
         """From now on the standby hears nothing of its primary."""
         self.standby.ask("ALTER SYSTEM SET primary_conninfo = ''")
         self.standby.ask("SELECT pg_reload_conf()")
-        until = time.monotonic() + SECONDS_MAX
-        while self.primary.ask("SELECT 1 FROM pg_stat_replication"):
-            assert time.monotonic() < until, "the standby goes on following"
-            time.sleep(0.05)
+        query = "SELECT 1 FROM pg_stat_replication"
+        assert eventually(lambda: not self.primary.ask(query)), "the standby goes on following"
 
     def fail_over(self) -> None:
         self.primary.kill()
@@ -147,10 +131,8 @@ class Pair:
         self.standby.kill()
 
     def _await_standby(self) -> None:
-        until = time.monotonic() + SECONDS_MAX
-        while not self.primary.ask("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"):
-            assert time.monotonic() < until, "the standby does not follow"
-            time.sleep(0.05)
+        query = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"
+        assert eventually(lambda: bool(self.primary.ask(query))), "the standby does not follow"
 
 
 @contextmanager

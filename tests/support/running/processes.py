@@ -67,6 +67,16 @@ def eventually(holds: Callable[[], bool], *, every_seconds: float = 0.02) -> boo
     return False
 
 
+def processes_in(directory: Path) -> list[int]:
+    """Processes that run in this directory, such as all those of a PostgreSQL server."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.readlink(entry / "cwd") == str(directory):
+                found.append(int(entry.name))
+    return found
+
+
 class Process:
     """A program and its output; as a context manager it ends with the block.
 

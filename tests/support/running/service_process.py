@@ -1,10 +1,8 @@
 """`daybook serve` processes, and requests to them."""
 
 import json
-import os
 import signal
 from base64 import b64encode
-from contextlib import suppress
 from hashlib import sha256
 from hmac import digest
 from pathlib import Path
@@ -14,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from tests.support.running.processes import SECONDS_MAX, DaybookProcess, eventually
+from tests.support.running.processes import SECONDS_MAX, DaybookProcess, eventually, processes_in
 
 KEY = b"a key that is known to the test."
 SECRET = "whsec_" + b64encode(KEY).decode()
@@ -131,13 +129,7 @@ class ServiceWithPostgres(ServiceProcess):
 
 
 def postgres_processes(data_dir: Path) -> list[int]:
-    """All processes of the server in this directory: they run inside its pgdata."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if os.readlink(entry / "cwd") == str(data_dir / "pgdata"):
-                found.append(int(entry.name))
-    return found
+    return processes_in(data_dir / "pgdata")
 
 
 def write_guest_key(path: Path, key: bytes = bytes(32)) -> str:
