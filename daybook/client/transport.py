@@ -59,7 +59,7 @@ class RetryState:
         self._policy = policy or RetryPolicy()
         self._failures_count = 0
 
-    def rest_seconds(self, failure: Unavailable | ServerFault) -> float:
+    def retry_delay_seconds(self, failure: Unavailable | ServerFault) -> float:
         """Returns the wait before the next attempt; raises the failure if there is none."""
         policy = self._policy
         if self._is_final(failure):
@@ -155,7 +155,7 @@ class Transport(_Sender):
                     answer = self._client.request(**arguments)
                 return value_of(_answer(answer), request.read)
             except RETRYABLE as failure:
-                seconds = retries.rest_seconds(failure)
+                seconds = retries.retry_delay_seconds(failure)
             time.sleep(seconds)
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class AsyncTransport(_Sender):
                     answer = await self._client.request(**arguments)
                 return value_of(_answer(answer), request.read)
             except RETRYABLE as failure:
-                seconds = retries.rest_seconds(failure)
+                seconds = retries.retry_delay_seconds(failure)
             await asyncio.sleep(seconds)
 
     async def aclose(self) -> None:
