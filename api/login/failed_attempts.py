@@ -53,10 +53,11 @@ class FailedKeys:
         decision = decision_of(asked, states)
         if decision.retry_after_seconds is None:
             return refused
-        self._remember(address, decision.retry_after_seconds)
+        seconds = decision.retry_after_seconds
+        self._remember(address, seconds)
         counters.LIMIT_HITS.labels(PER_ADDRESS).inc()
-        log_event("rate_limit.hit", limit=PER_ADDRESS, retryAfterSeconds=WINDOW_SECONDS)
-        return self._throttled_response(decision.retry_after_seconds, decision.headers)
+        log_event("rate_limit.hit", limit=PER_ADDRESS, retryAfterSeconds=seconds)
+        return self._throttled_response(seconds, decision.headers)
 
     def _remember(self, address: str, seconds: float) -> None:
         if len(self._throttled_until) >= THROTTLED_MAX:
