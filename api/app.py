@@ -148,9 +148,9 @@ class App(Starlette):
         self.callback_keys = completion_callback.callback_keys(settings)
         self.cron_access = cron_trigger.cron_access(settings)
         self.queue_depth_limit = QueueDepthLimit(service.read, settings.queue_depth_max)
-        self.rate_limits = RateLimits(settings, service.guests, service.write_unlogged)
+        self.rate_limits = RateLimits(settings, service.guests, service.run_on_relaxed_connection)
         self.authenticator.failed_keys = FailedKeys(
-            settings, self.rate_limits, service.write_unlogged
+            settings, self.rate_limits, service.run_on_relaxed_connection
         )
         self.traffic = RequestMetrics()
         self.gauges = Gauges(service, self.traffic)

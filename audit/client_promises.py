@@ -29,7 +29,7 @@ class AcknowledgedIsInLog(ClientPromise):
     statement = "Every acknowledged write is in the log, once, where its receipt says."
     relevant = "SELECT 1 FROM receipts"
     contradiction = """
-    SELECT said, receipts.position, logged.position
+    SELECT source_line, receipts.position, logged.position
     FROM receipts LEFT JOIN (
         SELECT key AS command, max(position) AS position
         FROM facts_command GROUP BY key
@@ -45,7 +45,7 @@ class AcknowledgedIsInLog(ClientPromise):
     unknown AS (
         SELECT position
         FROM facts_command, span
-        WHERE mark LIKE 'open %' AND position BETWEEN since AND until
+        WHERE value LIKE 'open %' AND position BETWEEN since AND until
           AND key NOT IN (SELECT command FROM answers WHERE command IS NOT NULL)
     ),
     unanswered AS (
@@ -71,7 +71,7 @@ class SameAnswer(ClientPromise):
     statement = "The same request under the same key always gets the same answer."
     relevant = "SELECT 1 FROM answers WHERE is_final AND key IS NOT NULL"
     contradiction = """
-    SELECT max(said)
+    SELECT max(source_line)
     FROM answers
     WHERE is_final AND key IS NOT NULL
     GROUP BY key, fingerprint
@@ -87,7 +87,7 @@ class OneRequest(ClientPromise):
     SELECT 1 FROM answers GROUP BY key HAVING min(fingerprint) <> max(fingerprint)
     """
     contradiction = """
-    SELECT max(said)
+    SELECT max(source_line)
     FROM answers
     WHERE is_final AND key IS NOT NULL
     GROUP BY key
@@ -96,12 +96,12 @@ class OneRequest(ClientPromise):
     reason = "{0} was answered under a key that another request was answered under"
 
 
-class NothingRefused(ClientPromise):
+class RefusalLeavesNoEvent(ClientPromise):
     id = "I-12"
     statement = "A refused request leaves nothing in the log."
     relevant = "SELECT 1 FROM answers WHERE type = 'fail' AND command IS NOT NULL"
     contradiction = """
-    SELECT said, position
+    SELECT source_line, position
     FROM answers JOIN facts_command AS logged ON logged.key = command
     WHERE type = 'fail'
       AND command NOT IN (
@@ -113,18 +113,18 @@ class NothingRefused(ClientPromise):
 class EffectKeys(ClientPromise):
     id = "I-27"
     statement = "All attempts of one life of a job share one effect key, unique to that life."
-    relevant = "SELECT 1 FROM handed"
-    # The mark of a claim is its life in the log.
+    relevant = "SELECT 1 FROM claims_received"
+    # The fact of a claim: its value is the id and life of the job.
     contradiction = """
     WITH lives AS (
-        SELECT mark AS life, effect_key, said
-        FROM handed LEFT JOIN facts_life AS logged ON logged.key = claim
+        SELECT value AS life, effect_key, source_line
+        FROM claims_received LEFT JOIN facts_life AS logged ON logged.key = claim
     )
-    SELECT said FROM lives WHERE life IS NULL
+    SELECT source_line FROM lives WHERE life IS NULL
     UNION ALL
-    SELECT max(said) FROM lives GROUP BY life HAVING min(effect_key) <> max(effect_key)
+    SELECT max(source_line) FROM lives GROUP BY life HAVING min(effect_key) <> max(effect_key)
     UNION ALL
-    SELECT max(said) FROM lives GROUP BY effect_key HAVING min(life) <> max(life)
+    SELECT max(source_line) FROM lives GROUP BY effect_key HAVING min(life) <> max(life)
     """
     reason = "{0} has a claim that is not in the log, or an effect key of another life"
 
@@ -142,7 +142,9 @@ class ReadYourWrites(ClientPromise):
     id = "I-37"
     statement = "A read that asks for a position never returns an older state."
     relevant = "SELECT 1 FROM reads"
-    contradiction = "SELECT said, at_least, shown FROM reads WHERE coalesce(shown, 0) < at_least"
+    contradiction = """
+    SELECT source_line, at_least, position_returned
+    FROM reads WHERE coalesce(position_returned, 0) < at_least"""
     reason = "{0} asked for position {1}, and got {2}"
 
 
@@ -150,7 +152,7 @@ INVARIANTS = (
     AcknowledgedIsInLog,
     SameAnswer,
     OneRequest,
-    NothingRefused,
+    RefusalLeavesNoEvent,
     EffectKeys,
     ReadYourWrites,
 )

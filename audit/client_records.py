@@ -13,16 +13,16 @@ from daybook.audit.entries import read_lines
 from daybook.audit.fact_store import FactStore
 
 CREATE = """
-CREATE TABLE receipts (command BLOB, position INTEGER, said TEXT);
-CREATE TABLE answers (
-    type TEXT, key TEXT, fingerprint TEXT, is_final INTEGER, answer TEXT, command BLOB, said TEXT);
-CREATE TABLE reads (at_least INTEGER, shown INTEGER, said TEXT);
-CREATE TABLE handed (job BLOB, claim BLOB, effect_key TEXT, said TEXT);
+CREATE TABLE receipts (command BLOB, position INTEGER, source_line TEXT);
+CREATE TABLE answers (type TEXT, key TEXT, fingerprint TEXT, is_final INTEGER, answer TEXT,
+                      command BLOB, source_line TEXT);
+CREATE TABLE reads (at_least INTEGER, position_returned INTEGER, source_line TEXT);
+CREATE TABLE claims_received (job BLOB, claim BLOB, effect_key TEXT, source_line TEXT);
 """
 ADD_RECEIPT = "INSERT INTO receipts VALUES (?, ?, ?)"
 ADD_ANSWER = "INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)"
 ADD_READ = "INSERT INTO reads VALUES (?, ?, ?)"
-ADD_HANDED = "INSERT INTO handed VALUES (?, ?, ?, ?)"
+ADD_CLAIM_RECEIVED = "INSERT INTO claims_received VALUES (?, ?, ?, ?)"
 
 # Answers that say nothing about the request itself and may differ on a retry.
 TRANSIENT_STATUSES = {400, 408, 413, 415, 422, 429, 500, 502, 503, 504}
@@ -70,23 +70,23 @@ class ClientRecords:
         self._disk = facts.disk
         self._disk.executescript(CREATE)
         for number, one in enumerate(read_lines(receipts, ClientReceipt) if receipts else (), 1):
-            said = f"line {number} of the receipts"
-            self._disk.execute(ADD_RECEIPT, (one.command_id.bytes, one.position, said))
+            source_line = f"line {number} of the receipts"
+            self._disk.execute(ADD_RECEIPT, (one.command_id.bytes, one.position, source_line))
         for number, line in enumerate(read_lines(history, RecordLine) if history else (), 1):
             self._add(line, f"line {number} of the history")
 
     def first(self, query: str) -> Any:
         return self._disk.execute(query).fetchone()
 
-    def _add(self, line: RecordLine, said: str) -> None:
+    def _add(self, line: RecordLine, source_line: str) -> None:
         command = None if line.command_id is None else line.command_id.bytes
         answer = f"{line.status} {line.command_id} {line.position} {line.body}"
-        row = line.type, line.key, line.fingerprint, line.is_final, answer, command, said
+        row = line.type, line.key, line.fingerprint, line.is_final, answer, command, source_line
         self._disk.execute(ADD_ANSWER, row)
         if line.type == "ok" and command is not None:
-            self._disk.execute(ADD_RECEIPT, (command, line.position, said))
+            self._disk.execute(ADD_RECEIPT, (command, line.position, source_line))
         if line.type == "ok" and line.at_least is not None:
-            self._disk.execute(ADD_READ, (line.at_least, line.shown, said))
+            self._disk.execute(ADD_READ, (line.at_least, line.shown, source_line))
         for one in line.claims:
             ids = one.job_id.bytes, one.claim_id.bytes
-            self._disk.execute(ADD_HANDED, (*ids, one.effect_key, said))
+            self._disk.execute(ADD_CLAIM_RECEIVED, (*ids, one.effect_key, source_line))

@@ -26,20 +26,20 @@ PUT_STATES = "INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?)"
 FIND_STATE = "SELECT version, kind, state FROM states WHERE id = ?"
 # One table for each kind of fact.
 KINDS = ("beginning", "claim", "command", "life", "number", "outcome")
-CREATE_FACTS = "CREATE TABLE facts_{kind} (key BLOB, mark TEXT, place INTEGER, position INTEGER)"
+CREATE_FACTS = "CREATE TABLE facts_{kind} (key BLOB, value TEXT, event_index INT, position INT)"
 ADD_FACTS = "INSERT INTO facts_{kind} VALUES (?, ?, ?, ?)"
 # Finds the first fact that contradicts an earlier one with the same key. A valid log has none, and
 # only keys are sorted.
 FIND_CONFLICT = """
-SELECT place, position
+SELECT event_index, position
 FROM (
-    SELECT place, position, mark,
-           first_value(mark) OVER (PARTITION BY key ORDER BY place) AS first_mark
+    SELECT event_index, position, value,
+           first_value(value) OVER (PARTITION BY key ORDER BY event_index) AS earliest_value
     FROM facts_{kind}
-    WHERE key IN (SELECT key FROM facts_{kind} GROUP BY key HAVING min(mark) <> max(mark))
+    WHERE key IN (SELECT key FROM facts_{kind} GROUP BY key HAVING min(value) <> max(value))
 )
-WHERE mark <> first_mark
-ORDER BY place
+WHERE value <> earliest_value
+ORDER BY event_index
 LIMIT 1
 """
 
@@ -83,10 +83,10 @@ class FactStore:
             else AggregateState(row[0], self._decoders[row[1]](row[2]))
         )
 
-    def add(self, kind: str, key: bytes, mark: str, index: int, position: int) -> None:
-        """Adds a fact: within its kind, a key must always have the same mark."""
+    def add(self, kind: str, key: bytes, value: str, index: int, position: int) -> None:
+        """Adds a fact: within its kind, a key must always have the same value."""
         facts = self._facts[kind]
-        facts.append((key, mark, index, position))
+        facts.append((key, value, index, position))
         if len(facts) >= BUFFER_MAX:
             self._write(kind, facts)
 

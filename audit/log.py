@@ -144,7 +144,7 @@ class Sealed(Invariant):
     statement = "The log is the one that was sealed: its hashes give the roots that were signed."
 
 
-class Outcomes(Invariant):
+class OneCommandPerTrigger(Invariant):
     id = "I-35"
     statement = "A processor acts on each trigger with one command only."
     kinds = None
@@ -166,8 +166,8 @@ class Outcomes(Invariant):
         # Both sides of a claim have the same trigger.
         if trigger is not None and acted != self._last:
             self.seen, self._last = True, acted
-            key, mark = f"{entry.actor} {trigger}".encode(), str(entry.command_id)
-            self.case.replay.facts.add("outcome", key, mark, step.index, entry.position)
+            key, value = f"{entry.actor} {trigger}".encode(), str(entry.command_id)
+            self.case.replay.facts.add("outcome", key, value, step.index, entry.position)
         return None
 
     def end(self) -> None:
@@ -212,7 +212,7 @@ class Quarantined(Invariant):
                 self.report_at(step, f"it was not put into quarantine: {fault}")
 
 
-class Authors(Invariant):
+class ActorAndReason(Invariant):
     id = "I-41"
     statement = "Every event has an actor and its reasons, and decisions of people make a change."
     kinds = None
@@ -238,5 +238,5 @@ def _always_changed(state: Any) -> dict[str, Any]:
 
 INVARIANTS = (
     *(AppendOnly, Versions, PositionsInOrder, Readable, Commands),
-    *(Causes, Actors, Sealed, Outcomes, Quarantined, Authors),
+    *(Causes, Actors, Sealed, OneCommandPerTrigger, Quarantined, ActorAndReason),
 )

@@ -148,9 +148,9 @@ class ReplayedState:
 
     def _add_command(self) -> None:
         if self._command:
-            mark = f"{self._command[1]} {hash(self._command)}"
+            value = f"{self._command[1]} {hash(self._command)}"
             key = self._command[0].to_bytes(16, "big")
-            self.facts.add("command", key, mark, *self._command_end)
+            self.facts.add("command", key, value, *self._command_end)
 
 
 def _fold(decider: Decider[Any], before: Any, event: Event) -> Any:

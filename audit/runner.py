@@ -15,8 +15,8 @@ GROUPS = (log, client_promises, orders, jobs, tickets, clock, derived)
 KINDS: tuple[type[Invariant], ...] = tuple(
     sorted((kind for group in GROUPS for kind in group.INVARIANTS), key=lambda kind: kind.id)
 )
-# Events surroundings before and after a violation.
-BEFORE, AFTER = 10, 9
+# How many events are shown before and after a violation.
+SHOWN_BEFORE, SHOWN_AFTER = 10, 9
 TICK = 5000
 
 Tick = Callable[[], None]
@@ -88,7 +88,7 @@ def _surroundings(source: LogSource, violations: Iterable[Violation]) -> dict[in
     wanted: dict[int, list[list[Entry]]] = {}
     for index in {one.index for one in violations if one.index is not None}:
         surroundings[index] = []
-        for one in range(index - BEFORE, index + AFTER + 1):
+        for one in range(index - SHOWN_BEFORE, index + SHOWN_AFTER + 1):
             wanted.setdefault(one, []).append(surroundings[index])
     for index, entry in enumerate(islice(source, max(wanted, default=-1) + 1)):
         for around in wanted.get(index, ()):

@@ -149,7 +149,7 @@ async def _follow(conninfo: str, notifier: Notifier, lags: list[float]) -> None:
     with notifier.listener() as wake:
         while True:
             await asyncio.sleep(PAUSE_SECONDS)
-            await follower.rest(wake)
+            await follower.wait_for_events(wake)
             await follower.catch_up()
             processed_at = time.time()
             lags += [processed_at - decided_at for decided_at in tally.decided]

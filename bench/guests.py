@@ -95,15 +95,15 @@ async def _action(service: Service, name: str) -> Action:
         pairs = [(one.subject_id, one.sealed) for one in sealed]
         return lambda _number: service.guests.decrypt_each(pairs)
     if name == BARE:
-        return lambda _number: service.write_unlogged(_nothing)
+        return lambda _number: service.run_on_relaxed_connection(_nothing)
     is_new = name == NEW
     return lambda number: service.guests.seal(RESTAURANT, _guest(number if is_new else 0))
 
 
 def _rate_limit(service: Service, *, is_shared: bool) -> Action:
-    limits = RateLimits(load(ROOMY, {}), service.guests, service.write_unlogged)
+    limits = RateLimits(load(ROOMY, {}), service.guests, service.run_on_relaxed_connection)
     # An address may send 1,000 requests a minute, so 900 guests share each.
-    return lambda number: limits.admit(
+    return lambda number: limits.charge(
         RESTAURANT,
         pseudonym=f"{number}",
         address=f"{number // 900 if is_shared else number}",

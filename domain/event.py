@@ -68,7 +68,7 @@ class Decider(Struct, Generic[S], frozen=True, eq=False, kw_only=True):
     """An aggregate as the log sees it: its name, its events and the fold to its state.
 
     `finished` is true when no further event is expected: the aggregate leaves the live tables and
-    remains in the log. `ties` returns the ids under which `count_related` counts it.
+    remains in the log. `related_ids` returns the ids under which `count_related` counts it.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Decider(Struct, Generic[S], frozen=True, eq=False, kw_only=True):
     events: tuple[type[Event], ...]
     evolve: Callable[[S | None, Event], S]
     finished: Callable[[S], bool]
-    ties: Callable[[S], Iterable[UUID]] | None = None
+    related_ids: Callable[[S], Iterable[UUID]] | None = None
 
     def fold(self, events: Iterable[Event]) -> S | None:
         state: S | None = None

@@ -35,7 +35,7 @@ class Visibility(Struct, frozen=True, kw_only=True):
     restaurant: str | None = None  # The visible restaurant and its tickets; None for all
 
     @property
-    def is_none(self) -> bool:
+    def is_unrestricted(self) -> bool:
         is_restricted = (
             self.owners is not None or self.queues is not None or self.restaurant is not None
         )
@@ -60,7 +60,7 @@ class Visibility(Struct, frozen=True, kw_only=True):
                     self.restaurant
                 )
         # A new kind of aggregate is hidden from restricted keys until it has a case here.
-        return self.is_none
+        return self.is_unrestricted
 
     def can_use_queue(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -70,7 +70,7 @@ class Visibility(Struct, frozen=True, kw_only=True):
         return self.bot_id is not None and claim is not None and claim.bot_id == self.bot_id
 
 
-UNBOUND = Visibility()
+UNRESTRICTED = Visibility()
 
 
 class Restricted(Wrapped[A], frozen=True, gc=False):
@@ -132,4 +132,4 @@ class RestrictedUnitOfWork:
 
 
 def within(command: Command[A], visibility: Visibility) -> Command[A]:
-    return command if visibility.is_none else Restricted(command, visibility)
+    return command if visibility.is_unrestricted else Restricted(command, visibility)

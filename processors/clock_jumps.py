@@ -99,7 +99,7 @@ def _record(runtime: Runtime, jump: Jump) -> tuple[Command[Any], Origin]:
 
 
 def _move(
-    runtime: Runtime, job_id: UUID, version: int, rest_seconds: float
+    runtime: Runtime, job_id: UUID, version: int, seconds: float
 ) -> tuple[Command[Any], Origin]:
-    command = RescheduleRetry(job_id=job_id, version=version, rest_seconds=rest_seconds)
+    command = RescheduleRetry(job_id=job_id, version=version, retry_delay_seconds=seconds)
     return command, runtime.origin(ACTOR, job_id, f"move {version}")

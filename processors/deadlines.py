@@ -21,7 +21,7 @@ class Deadline(Struct, frozen=True, gc=False):
     """A row of a processor's query, after the column `now`. If the query matches nothing, it
     returns one row with `now` alone."""
 
-    of: Hashable
+    owner_id: Hashable
     until: datetime
     """As stored. A heartbeat changes it, which makes it another deadline."""
 
@@ -29,20 +29,20 @@ class Deadline(Struct, frozen=True, gc=False):
     """Remaining time by the database's clock."""
 
     length_seconds: float
-    rest: tuple[Any, ...] = ()
+    extra_columns: tuple[Any, ...] = ()
     """Further columns of the query."""
 
     @property
     def key(self) -> Hashable:
-        return self.of, self.until
+        return self.owner_id, self.until
 
     @property
-    def is_odd(self) -> bool:
+    def was_set_by_fast_clock(self) -> bool:
         """Whether more time is left than its whole length: it was written by a clock ahead."""
         return self.seconds > self.length_seconds + JUMP_SECONDS_MIN
 
 
-class DueDeadline(Struct, frozen=True):
+class DueDeadlines(Struct, frozen=True):
     deadlines: list[Deadline]
     """Expired deadlines, oldest first."""
 
@@ -66,14 +66,15 @@ class Deadlines:
         *,
         grace_seconds: float = 0.0,
         **parameters: Any,
-    ) -> DueDeadline:
+    ) -> DueDeadlines:
         """Returns deadlines that expired at least `grace_seconds` ago. A standby process adds its
         `standby_delay_seconds`."""
         grace_seconds += session.standby_delay_seconds
-        given = {**parameters, "grace": grace_seconds, "odd": JUMP_SECONDS_MIN}
+        given = {**parameters, "grace": grace_seconds, "jump_seconds_min": JUMP_SECONDS_MIN}
         sees_all = self._must_see_all(session.clock)
         look, found = await _read(session, query, given, sees_all=sees_all)
-        if not sees_all and (self._has_jumped(session.clock) or any(one.is_odd for one in found)):
+        is_suspicious = any(one.was_set_by_fast_clock for one in found)
+        if not sees_all and (is_suspicious or self._has_jumped(session.clock)):
             sees_all = True
             look, found = await _read(session, query, given, sees_all=True)
         left = self.left(session.clock, look, found, are_all=sees_all)
@@ -81,8 +82,8 @@ class Deadlines:
         over = [found[index] for seconds, index in judged if seconds + grace_seconds <= 0]
         coming = [seconds + grace_seconds for seconds, _ in judged[len(over) :]]
         if len(over) >= BATCH_MAX:
-            return DueDeadline(over[:BATCH_MAX], 0)
-        return DueDeadline(over, min([POLL_SECONDS, *coming]))
+            return DueDeadlines(over[:BATCH_MAX], 0)
+        return DueDeadlines(over, min([POLL_SECONDS, *coming]))
 
     def left(
         self,
@@ -103,7 +104,7 @@ class Deadlines:
 
     def _left(self, one: Deadline, look: Look, shifts: Sequence[float]) -> float:
         end = self._ends.get(one.key)
-        if end is None and not shifts and not one.is_odd:
+        if end is None and not shifts and not one.was_set_by_fast_clock:
             return one.seconds + look.unsure_seconds
         if end is None:
             # The deadline was written before all of the jumps or after some of them. The largest

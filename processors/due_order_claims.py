@@ -30,7 +30,7 @@ SELECT now, claim_id, due_at, seconds, length_seconds, id, bot_id
 FROM moment LEFT JOIN held
     ON %(all)s
     OR seconds <= - %(grace)s::float8
-    OR seconds > length_seconds + %(odd)s
+    OR seconds > length_seconds + %(jump_seconds_min)s
     OR seconds = (SELECT min(seconds) FROM held WHERE seconds > - %(grace)s::float8)
 ORDER BY seconds
 LIMIT %(limit)s
@@ -74,5 +74,5 @@ class DueClaimProcessor(Processor):
 
 
 def _open_claim(deadline: Deadline) -> OpenClaim:
-    order_id, bot_id = deadline.rest
-    return OpenClaim(order_id, bot_id, cast("UUID", deadline.of), deadline.seconds)
+    order_id, bot_id = deadline.extra_columns
+    return OpenClaim(order_id, bot_id, cast("UUID", deadline.owner_id), deadline.seconds)

@@ -42,7 +42,7 @@ SELECT now, claim_id, lease_until, seconds, length_seconds, id
 FROM moment LEFT JOIN held
     ON %(all)s
     OR seconds <= - %(grace)s::float8
-    OR seconds > length_seconds + %(odd)s
+    OR seconds > length_seconds + %(jump_seconds_min)s
     OR seconds = (SELECT min(seconds) FROM held WHERE seconds > - %(grace)s::float8)
 ORDER BY seconds
 LIMIT %(limit)s
@@ -67,8 +67,8 @@ class JobLeaseExpiry(Processor):
 
 def _expiry(runtime: Runtime, lease: Deadline) -> tuple[Command[Job], Origin]:
     jitter = random.random()  # noqa: S311 (spreads retries)
-    (job_id,) = lease.rest
-    claim_id = cast("UUID", lease.of)
+    (job_id,) = lease.extra_columns
+    claim_id = cast("UUID", lease.owner_id)
     command = ExpireLease(
         job_id=job_id,
         claim_id=claim_id,

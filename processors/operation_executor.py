@@ -47,7 +47,7 @@ _NOT_NOW = (
 _OWN_FAULTS = ("21", "22", "23", "54", "P0")
 
 
-class Operations(Processor):
+class OperationExecutor(Processor):
     name: ClassVar[str] = "operations"
     wakes_on: ClassVar[WakesOn] = (OPERATION,)
     pause_seconds: ClassVar[float] = 0.01
@@ -59,9 +59,8 @@ class Operations(Processor):
 
     async def work(self, runtime: Runtime, session: Session) -> float:
         self._begin(session)
-        due = await find_due(
-            session.connection, patience_seconds=session.standby_delay_seconds, limit=AT_ONCE_MAX
-        )
+        connection, seconds = session.connection, session.standby_delay_seconds
+        due = await find_due(connection, standby_delay_seconds=seconds, limit=AT_ONCE_MAX)
         if not due:
             return POLL_SECONDS
         outcomes = await asyncio.gather(*(_execute_chain(runtime, chain) for chain in chains(due)))

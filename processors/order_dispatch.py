@@ -33,7 +33,7 @@ FROM bots
 WHERE auto_claim
   AND order_id IS NULL
   AND dead_at IS NULL
-  AND (updated_at <= clock_timestamp() - %(patience)s * interval '1 second'
+  AND (updated_at <= clock_timestamp() - %(standby_delay_seconds)s * interval '1 second'
        OR updated_at > clock_timestamp() + interval '1 second')
 ORDER BY created_at, id
 LIMIT (
@@ -45,13 +45,13 @@ LIMIT (
 """
 
 
-class Dispatch(Processor):
+class OrderDispatch(Processor):
     name: ClassVar[str] = "dispatch"
     wakes_on: ClassVar[WakesOn] = (ORDER, BOT)
     pause_seconds: ClassVar[float] = 0.02
 
     async def work(self, runtime: Runtime, session: Session) -> float:
-        parameters = {"patience": session.standby_delay_seconds, "limit": BATCH_MAX}
+        parameters = {"standby_delay_seconds": session.standby_delay_seconds, "limit": BATCH_MAX}
         found = await session.connection.execute(FIND_IDLE_BOTS, parameters)
         idle = await found.fetchall()
         if not idle:

@@ -12,7 +12,7 @@ from daybook.domain.orders.order import Order
 from daybook.processors.due_order_claims import DueClaimProcessor, OpenClaim
 
 
-class Recovery(DueClaimProcessor):
+class OrderClaimRecovery(DueClaimProcessor):
     name: ClassVar[str] = "recovery"
     pause_seconds: ClassVar[float] = 0.25
     mode: ClassVar[CompletionMode] = CompletionMode.ACK

@@ -9,7 +9,7 @@ from daybook.domain.orders.order import Order
 from daybook.processors.due_order_claims import DueClaimProcessor, OpenClaim
 
 
-class Completions(DueClaimProcessor):
+class OrderTimers(DueClaimProcessor):
     name: ClassVar[str] = "completions"
     pause_seconds: ClassVar[float] = 0.02
     mode: ClassVar[CompletionMode] = CompletionMode.TIMER

@@ -1,6 +1,6 @@
-"""Interface of process managers, and the runtime and session that they get.
+"""Interface of processors, and the runtime and session that they get.
 
-A process manager keeps no state: it reads the live tables, which are never stale, and sends
+A processor keeps no state: it reads the live tables, which are never stale, and sends
 commands. If several processes send the same command, the claim or bot that it names lets one pass.
 """
 
@@ -22,7 +22,7 @@ from daybook.eventlog.origin import Origin, Receipt
 from daybook.eventlog.writing.committer import Committer
 from daybook.processors.database_clock import DatabaseClock
 
-DELAY_SECONDS = 10.0
+PROCESSING_SECONDS = 10.0
 BATCH_MAX = 500
 # Longest time between two runs: a notification may be lost.
 POLL_SECONDS = 1.0
@@ -36,7 +36,7 @@ _NOT_ACCEPTED = (Refusal, UnavailableError, OutcomeUnknownError, ConflictError)
 class OrderRules(Struct, frozen=True, kw_only=True):
     """Rules for claims of orders. Each claim records the values that it was made with."""
 
-    delay_seconds: float = DELAY_SECONDS
+    delay_seconds: float = PROCESSING_SECONDS
     """From a claim to its due time."""
 
     aging_seconds: float | None = None

@@ -1,18 +1,18 @@
-"""List of all process managers."""
+"""List of all processors."""
 
 from daybook.processors.checkpointer import Checkpoints
 from daybook.processors.clock_jumps import ClockJumps
 from daybook.processors.job_lease_expiry import JobLeaseExpiry
-from daybook.processors.operation_executor import Operations
-from daybook.processors.order_dispatch import Dispatch
-from daybook.processors.order_recovery import Recovery
-from daybook.processors.order_timers import Completions
+from daybook.processors.operation_executor import OperationExecutor
+from daybook.processors.order_dispatch import OrderDispatch
+from daybook.processors.order_recovery import OrderClaimRecovery
+from daybook.processors.order_timers import OrderTimers
 from daybook.processors.processor import Processor
 from daybook.processors.qstash.client import QStash
-from daybook.processors.qstash.publisher import GRACE_SECONDS, Scheduling
+from daybook.processors.qstash.publisher import GRACE_SECONDS, QStashCallbacks
 from daybook.processors.quarantine import QuarantineScan
 from daybook.processors.retention import Retention
-from daybook.processors.schedule_runner import Schedules
+from daybook.processors.schedule_runner import CronRunner
 from daybook.processors.ticket_no_shows import NoShows
 from daybook.processors.upstreams.poller import Upstreams
 from daybook.processors.webhooks.deliveries import Deliveries
@@ -26,14 +26,14 @@ def all_processors(
     *,
     callback_grace_seconds: float = GRACE_SECONDS,
 ) -> list[Processor]:
-    """With QStash, Completions only completes orders whose callback did not arrive in time."""
+    """With QStash, OrderTimers only completes orders whose callback did not arrive in time."""
     built_in: list[Processor] = [
         ClockJumps(),
-        Recovery(),
-        Dispatch(),
+        OrderClaimRecovery(),
+        OrderDispatch(),
         JobLeaseExpiry(),
-        Operations(),
-        Schedules(),
+        OperationExecutor(),
+        CronRunner(),
         NoShows(),
         Retention(),
         Checkpoints(),
@@ -44,5 +44,5 @@ def all_processors(
     if deliveries:
         built_in += [Notifications(), deliveries]
     if qstash is None:
-        return [Completions(), *built_in]
-    return [Completions(callback_grace_seconds), Scheduling(qstash), *built_in]
+        return [OrderTimers(), *built_in]
+    return [OrderTimers(callback_grace_seconds), QStashCallbacks(qstash), *built_in]

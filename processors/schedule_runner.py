@@ -32,7 +32,7 @@ ACTOR = "system:schedules"
 ACTION = "fire"
 
 
-class Schedules(Processor):
+class CronRunner(Processor):
     name: ClassVar[str] = "schedules"
     wakes_on: ClassVar[WakesOn] = (SCHEDULE,)
     pause_seconds: ClassVar[float] = 0.05
@@ -40,9 +40,8 @@ class Schedules(Processor):
     min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
     async def work(self, runtime: Runtime, session: Session) -> float:
-        first = await find_due_schedules(
-            session.connection, patience_seconds=session.standby_delay_seconds, limit=BATCH_MAX
-        )
+        connection, seconds = session.connection, session.standby_delay_seconds
+        first = await find_due_schedules(connection, standby_delay_seconds=seconds, limit=BATCH_MAX)
         due = [one for one in first if one.seconds <= 0]
         if not await runtime.send(_fire(runtime, one) for one in due):
             return AGAIN_SECONDS

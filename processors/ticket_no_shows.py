@@ -45,7 +45,7 @@ SELECT now, id, due_at, seconds, length_seconds, slug
 FROM moment LEFT JOIN called
     ON %(all)s
     OR seconds <= - %(grace)s::float8
-    OR seconds > length_seconds + %(odd)s
+    OR seconds > length_seconds + %(jump_seconds_min)s
     OR seconds = (SELECT min(seconds) FROM called WHERE seconds > - %(grace)s::float8)
 ORDER BY seconds
 LIMIT %(limit)s
@@ -72,8 +72,8 @@ class NoShows(Processor):
 
 
 def _miss(runtime: Runtime, grace: Deadline) -> tuple[Command[Any], Origin]:
-    (slug,) = grace.rest
-    ticket_id = cast("UUID", grace.of)
+    (slug,) = grace.extra_columns
+    ticket_id = cast("UUID", grace.owner_id)
     command = MarkNoShow(slug=slug, ticket_id=ticket_id, via=NoShowVia.GRACE, due_at=grace.until)
     return command, runtime.origin(ACTOR, ticket_id, f"miss {grace.until.isoformat()}")
 

@@ -17,7 +17,7 @@ from daybook.eventlog.reading.horizon import (
 from daybook.projections.jobs.queue_stats import QueueStats, read_queue_stats
 from daybook.projections.messages.operations import (
     BacklogNumbers,
-    FailedOperation,
+    FailedOperationTotals,
     count_failed,
     read_backlog,
 )
@@ -63,7 +63,7 @@ class Readings(Struct, frozen=True, kw_only=True):
     bots: dict[str, int]  # count by status
     queues: list[QueueStats]
     operations: BacklogNumbers
-    failed_operations: FailedOperation
+    failed_operations: FailedOperationTotals
     detected_count: int  # unreadable aggregates that no operator has set aside
     set_aside_count: int
 

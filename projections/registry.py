@@ -1,4 +1,4 @@
-"""All live tables, read models, followers and migrations. A new table or read model is one line."""
+"""Live tables, read models, followers and migrations. A new table or read model is one entry."""
 
 from types import ModuleType
 from typing import Any
@@ -45,22 +45,23 @@ _READABLE_TABLES: tuple[LiveTable[Any], ...] = (
     OPERATIONS,
 )
 
-# Tables that may hold a row of an aggregate which is set aside.
-_LISTED_IN = (
+# Read models written in the transaction of the events, by a live table: never behind the log.
+WRITTEN_MODELS: tuple[Rebuildable, ...] = (FinishedJobs(),)
+
+# Read models that follow the log; first those with a row per aggregate, under its `id`.
+_LISTS: tuple[Projection, ...] = (FinishedOrders(), FinishedTickets())
+READ_MODELS: tuple[Projection, ...] = (*_LISTS, EndedOperations())
+
+# An aggregate that is set aside leaves these tables.
+LISTED_IN = (
     *(table.name for table in _READABLE_TABLES),
-    *(model.name for model in (FinishedJobs, FinishedOrders, FinishedTickets)),
+    *(model.name for model in (*WRITTEN_MODELS, *_LISTS)),
 )
 
 LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     *_READABLE_TABLES,
-    live_quarantines(_LISTED_IN, JOBS.sides.recompute_all()),
+    live_quarantines(LISTED_IN, JOBS.sides.recompute_all()),
 )
-
-# Read models written in the transaction of the events, by a live table: never behind the log.
-WRITTEN_MODELS: tuple[Rebuildable, ...] = (FinishedJobs(),)
-
-# Read models that follow the log.
-READ_MODELS: tuple[Projection, ...] = (FinishedOrders(), FinishedTickets(), EndedOperations())
 
 # Follower that sends notifications to guests; its cursor stops where notifications are off.
 NOTIFICATIONS = "notifications"

@@ -56,7 +56,7 @@ from daybook.domain.api_keys.scope import Scope as KeyScope
 from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
 from daybook.domain.version_check import ExpectVersion
-from daybook.domain.visibility import UNBOUND, within
+from daybook.domain.visibility import UNRESTRICTED, within
 from daybook.eventlog.origin import Origin, Receipt, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 
@@ -71,7 +71,7 @@ CORRELATION = b"daybook-correlation-id"
 REASON = b"daybook-reason"
 IF_MATCH = b"if-match"
 PREFER = b"prefer"
-AWAY = "The database cannot be read at the moment. Nothing was done; send it again."
+NOTHING_WAS_DONE = "The database cannot be read at the moment. Nothing was done; send it again."
 REPLAYED = (b"idempotent-replayed", b"true")
 # Ints, because enum attributes and flags are slow, and every request compares with these.
 _ADMIN, _NO_CONTENT, _BAD_REQUEST = ADMIN.value, 204, 400
@@ -211,7 +211,7 @@ class RequestContext:
             log_event("admin.acted")
         if IF_MATCH in self.headers:
             command = self._expect_version(command)
-        if caller.bounds is not UNBOUND:
+        if caller.bounds is not UNRESTRICTED:
             command = within(command, caller.bounds)
         return service.committer.submit(command, origin, key)
 
@@ -341,7 +341,7 @@ class WriteEndpoint:
             return
         except (psycopg.OperationalError, OSError):
             # A read before the command failed: the database is unreachable or too slow.
-            await unavailable_response(AWAY)(scope, receive, send)
+            await unavailable_response(NOTHING_WAS_DONE)(scope, receive, send)
             return
         except Exception:
             await internal_error_response()(scope, receive, send)

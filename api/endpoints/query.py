@@ -26,7 +26,7 @@ from daybook.eventlog.errors import UnavailableError
 from daybook.projections.snapshot import ListBehindError
 
 NDJSON = "application/x-ndjson"
-AWAY = "The database cannot be read at the moment: retry."
+CANNOT_READ = "The database cannot be read at the moment: retry."
 POSITION_HEADER: Mapping[str, Any] = {"If-Position-At-Least": Position}
 
 
@@ -98,7 +98,7 @@ class QueryEndpoint:
         except (ListBehindError, UnavailableError) as error:
             return unavailable_response(str(error))
         except (psycopg.OperationalError, OSError):
-            return unavailable_response(AWAY)
+            return unavailable_response(CANNOT_READ)
         return answer if isinstance(answer, Response) else JSONAnswer(answer)
 
     def _read(self, request: Request) -> Any:

@@ -120,7 +120,7 @@ async def extend_one_claim(body: ClaimBody, context: RequestContext) -> BeatAnsw
 
 async def _extend(context: RequestContext, beats: Sequence[LeaseExtension]) -> Sequence[Extended]:
     queues = context.caller.bounds.queues
-    return await context.service.write(
+    return await context.service.execute_outside_log(
         lambda connection: extend_leases(connection, beats, queues=queues)
     )
 

@@ -143,7 +143,7 @@ def fail(body: JobFailure, context: RequestContext) -> FinishJob:
         claim_id=UUID(body.claim_id),
         outcome=Outcome.RETRY if body.retryable else Outcome.FAIL,
         error=body.error,
-        rest_seconds=body.retry_after_seconds,
+        retry_delay_seconds=body.retry_after_seconds,
     )
     return _finish(failed)
 
@@ -258,7 +258,7 @@ def _result(body: JobResultBody, caller: Caller) -> JobResult:
         outcome=body.outcome,
         result=check_payload_size(body.result),
         error=body.error,
-        rest_seconds=body.retry_after_seconds,
+        retry_delay_seconds=body.retry_after_seconds,
         until=body.until,
         then=_follow_ups(body.then, caller),
     )

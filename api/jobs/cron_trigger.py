@@ -21,7 +21,7 @@ from daybook.api.endpoints.command import (
     WriteEndpoint,
     problem_reply,
 )
-from daybook.api.endpoints.query import AWAY
+from daybook.api.endpoints.query import CANNOT_READ
 from daybook.api.http.problems import Problem, unavailable_response
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import ANONYMOUS, CRON, OPEN, SIGNED
@@ -125,7 +125,7 @@ async def process(body: CronBatch, context: RequestContext) -> ProcessedAnswer |
             lambda reader: count_pending(reader, count_max=PENDING_COUNT_MAX)
         )
     except (psycopg.OperationalError, OSError):
-        return problem_reply(unavailable_response(AWAY))
+        return problem_reply(unavailable_response(CANNOT_READ))
     return {
         "ok": True,
         "processed": processed,

@@ -1,4 +1,4 @@
-"""Queries on jobs, read from the live tables."""
+"""Queries on jobs: unfinished, finished, and as of a past position."""
 
 from typing import Annotated, NotRequired, TypedDict
 

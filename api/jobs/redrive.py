@@ -32,7 +32,7 @@ from daybook.api.endpoints.command import (
     stored_problem,
 )
 from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
-from daybook.api.endpoints.query import AWAY
+from daybook.api.endpoints.query import CANNOT_READ
 from daybook.api.http.problems import KNOWN_ERRORS, Problem, problem_of, unavailable_response
 from daybook.api.jobs.bulk import COUNT_MAX, ExpectedCount
 from daybook.api.keys.access import ADMIN
@@ -281,7 +281,8 @@ def _start_cursor(request: Redrive) -> RedriveCursor:
 
 
 def _problem(error: Exception) -> Problem:
-    return problem_of(error) if isinstance(error, KNOWN_ERRORS) else unavailable_response(AWAY)
+    is_known = isinstance(error, KNOWN_ERRORS)
+    return problem_of(error) if is_known else unavailable_response(CANNOT_READ)
 
 
 async def redrive(request: Redrive, context: RequestContext) -> RedriveAnswer | Reply:

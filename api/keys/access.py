@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute
 
 from daybook.api.http.problems import BadInputError
 from daybook.domain.api_keys.scope import EVERY_KEY, NAMES, NOBODY, Scope, names_of
-from daybook.domain.visibility import UNBOUND, Visibility
+from daybook.domain.visibility import UNRESTRICTED, Visibility
 from daybook.eventlog.errors import SetupError
 
 CLIENT, VIP, BOT, WORKER = Scope.CLIENT, Scope.VIP, Scope.BOT, Scope.WORKER
@@ -42,7 +42,7 @@ class Caller(Struct, frozen=True, kw_only=True, gc=False):
     mask: int
     """`scope` as an int, which is faster to test."""
 
-    bounds: Visibility = UNBOUND
+    bounds: Visibility = UNRESTRICTED
     owner: str | None = None
     holder: str = ""
     digest: bytes = b""

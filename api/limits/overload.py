@@ -19,12 +19,12 @@ def sheds_load(
     kind: str, decide: Callable[[LoadShedder], Decision]
 ) -> Callable[[Scope], Reply | None]:
     def reject(scope: Scope) -> Reply | None:
-        admission: LoadShedder = scope["app"].service.admission
-        scope[DECISION] = decision = decide(admission)
+        load_shedder: LoadShedder = scope["app"].service.load_shedder
+        scope[DECISION] = decision = decide(load_shedder)
         if decision is not Decision.REJECT:
             return None
         count_decision(kind, decision)
-        return _overloaded(admission.depth, admission.retry_seconds)
+        return _overloaded(load_shedder.depth, load_shedder.retry_seconds)
 
     return reject
 

@@ -20,7 +20,7 @@ from starlette.types import Scope
 from daybook.api.http.problems import BadInputError
 from daybook.api.http.request_reader import Headers
 from daybook.api.limits.refunds import Charge, Refunds
-from daybook.api.runtime.guest_encryption import GuestVault, WriteUnlogged
+from daybook.api.runtime.guest_encryption import GuestVault, RunRelaxed
 from daybook.api.settings.networks import UNKNOWN, client_address, read_networks
 from daybook.api.settings.settings import Settings
 from daybook.api.telemetry import counters
@@ -77,9 +77,7 @@ class RateLimitDecision(Struct, frozen=True, kw_only=True):
 
 
 class RateLimits:
-    def __init__(
-        self, settings: Settings, guests: GuestVault, write_unlogged: WriteUnlogged
-    ) -> None:
+    def __init__(self, settings: Settings, guests: GuestVault, run_relaxed: RunRelaxed) -> None:
         self._per_phone = Limit(PER_PHONE, settings.tickets_per_mobile_max, HOUR_SECONDS)
         self._per_address = Limit(PER_ADDRESS, settings.requests_per_address_max, MINUTE_SECONDS)
         self._trusted = read_networks(settings.trusted_proxies)
@@ -87,8 +85,8 @@ class RateLimits:
         # Digests have one length, so that comparing them takes the same time for every key.
         self._kiosks = [sha256(key.encode()).digest() for key in settings.kiosk_key_list]
         self._guests = guests
-        self._write_unlogged = write_unlogged
-        self._refunds = Refunds(write_unlogged)
+        self._run_relaxed = run_relaxed
+        self._refunds = Refunds(run_relaxed)
         self._salt = token_bytes(16)
 
     def address_of(self, scope: Scope) -> str:
@@ -113,7 +111,7 @@ class RateLimits:
         matches = [compare_digest(given, known) for known in self._kiosks]
         return any(matches)
 
-    async def admit(
+    async def charge(
         self,
         restaurant_id: UUID,
         *,
@@ -136,7 +134,7 @@ class RateLimits:
             requested.append(LimitRequest(self._per_address, key))
         charge = Charge(asked=tuple(requested), command_id=command_id, noted_at=None)
         try:
-            states = await self._write_unlogged(
+            states = await self._run_relaxed(
                 partial(try_acquire, asked=requested, command_id=command_id)
             )
         except UnavailableError:

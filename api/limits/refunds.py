@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.api.runtime.guest_encryption import WriteUnlogged
+from daybook.api.runtime.guest_encryption import RunRelaxed
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.side_tables.rate_limit_windows import LimitRequest, give_back
 
@@ -35,8 +35,8 @@ class Charge(Struct, frozen=True, kw_only=True):
 
 
 class Refunds:
-    def __init__(self, write_unlogged: WriteUnlogged) -> None:
-        self._write_unlogged = write_unlogged
+    def __init__(self, run_relaxed: RunRelaxed) -> None:
+        self._run_relaxed = run_relaxed
         self._waiting: deque[Charge] = deque()
         self._has_dropped = False
         self._task: asyncio.Task[None] | None = None
@@ -64,7 +64,7 @@ class Refunds:
                 noted_at=charge.noted_at,
             )
             try:
-                await self._write_unlogged(refund)
+                await self._run_relaxed(refund)
             except UnavailableError:
                 self._put_back(charge)
                 await asyncio.sleep(RETRY_SECONDS)

@@ -163,7 +163,7 @@ class Since(Parameters, frozen=True):
 
 async def stream(query: Since, request: Request) -> ChangeJSON | Response:
     """All changes from now on, or after Last-Event-ID."""
-    if not caller_of(request).bounds.is_none:
+    if not caller_of(request).bounds.is_unrestricted:
         raise forbidden("it is restricted, and the stream contains all changes")
     if request.method == "HEAD":
         return Response(headers=HEADERS)

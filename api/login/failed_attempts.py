@@ -14,7 +14,7 @@ from starlette.types import Scope
 
 from daybook.api.http.problems import Problem
 from daybook.api.limits.rate_limits import RateLimits, decision_of
-from daybook.api.runtime.guest_encryption import WriteUnlogged
+from daybook.api.runtime.guest_encryption import RunRelaxed
 from daybook.api.settings.settings import Settings
 from daybook.api.telemetry import counters
 from daybook.api.telemetry.structured_log import log_event
@@ -28,14 +28,12 @@ THROTTLED_MAX = 10_000
 
 
 class FailedKeys:
-    def __init__(
-        self, settings: Settings, limits: RateLimits, write_unlogged: WriteUnlogged
-    ) -> None:
+    def __init__(self, settings: Settings, limits: RateLimits, run_relaxed: RunRelaxed) -> None:
         # Exported as 0 from the start, so that the first increment is visible as a rate.
         counters.LIMIT_HITS.labels(PER_ADDRESS)
         self._limit = Limit(PER_ADDRESS, settings.failed_keys_per_address_max, WINDOW_SECONDS)
         self._limits = limits
-        self._write_unlogged = write_unlogged
+        self._run_relaxed = run_relaxed
         self._throttled_until: dict[str, float] = {}
 
     async def check(self, scope: Scope, refused: Problem) -> Problem:
@@ -46,20 +44,20 @@ class FailedKeys:
         seconds = self._throttled_until.get(address, 0.0) - monotonic()
         if seconds > 0:
             return self._throttled_response(ceil(seconds), {})
+        asked = [LimitRequest(self._limit, address)]
         try:
-            states = await self._write_unlogged(
-                partial(try_acquire, asked=[LimitRequest(self._limit, address)])
-            )
+            states = await self._run_relaxed(partial(try_acquire, asked=asked))
         except UnavailableError:
             # The request is rejected in any case, so the failure to count it is harmless.
             return refused
-        decision = decision_of([LimitRequest(self._limit, address)], states)
+        decision = decision_of(asked, states)
         if decision.retry_after_seconds is None:
             return refused
-        self._remember(address, decision.retry_after_seconds)
+        seconds = decision.retry_after_seconds
+        self._remember(address, seconds)
         counters.LIMIT_HITS.labels(PER_ADDRESS).inc()
-        log_event("rate_limit.hit", limit=PER_ADDRESS, retryAfterSeconds=WINDOW_SECONDS)
-        return self._throttled_response(decision.retry_after_seconds, decision.headers)
+        log_event("rate_limit.hit", limit=PER_ADDRESS, retryAfterSeconds=seconds)
+        return self._throttled_response(seconds, decision.headers)
 
     def _remember(self, address: str, seconds: float) -> None:
         if len(self._throttled_until) >= THROTTLED_MAX:

@@ -14,8 +14,12 @@ from daybook.api.keys.access import AUDITOR, CLIENT, WORKER
 from daybook.api.messages.operations import PRIORITIES
 from daybook.api.runtime.load_shedding import LoadShedder
 from daybook.domain.messages.operation import OperationKind, OperationStatus
-from daybook.projections.messages.ended_operations import EndedLately, EndedOperation, read_ended
-from daybook.projections.messages.operations import FailedOperation, count_failed
+from daybook.projections.messages.ended_operations import (
+    EndedLately,
+    EndedOperationTotals,
+    read_ended,
+)
+from daybook.projections.messages.operations import FailedOperationTotals, count_failed
 
 STATS_MINUTES = 5
 FAILED_MAX = 10_000
@@ -53,62 +57,57 @@ async def stats(_: NoParameters, request: Request) -> StatsJSON:
     """Operations pending, failed or recently ended; and the load of the service."""
     service = service_of(request)
     failed, ended = await service.read(_read)
-    waiting = [_pending_json(service.admission), _failed_json(failed)]
+    failed_json = _totals_json(OperationKind.PUSH, OperationStatus.FAILED, failed)
+    waiting = [_pending_json(service.load_shedder), failed_json]
     return {
-        "operations": [*waiting, *(_ended_json(*one) for one in ended)],
-        "systemHealth": _health_json(service.admission),
+        "operations": [*waiting, *(_totals_json(*one) for one in ended)],
+        "systemHealth": _health_json(service.load_shedder),
     }
 
 
-async def _read(reader: AsyncConnection[TupleRow]) -> tuple[FailedOperation, list[EndedLately]]:
+async def _read(
+    reader: AsyncConnection[TupleRow],
+) -> tuple[FailedOperationTotals, list[EndedLately]]:
     failed = await count_failed(reader, limit=FAILED_MAX)
     return failed, await read_ended(reader, minutes=STATS_MINUTES)
 
 
-def _pending_json(admission: LoadShedder) -> KindJSON:
-    numbers = admission.numbers
+def _pending_json(load_shedder: LoadShedder) -> KindJSON:
+    numbers = load_shedder.numbers
     return {
         "operationType": OperationKind.PUSH,
         "priority": PRIORITIES[OperationKind.PUSH],
         "status": OperationStatus.PENDING,
-        "count": admission.depth,
+        "count": load_shedder.depth,
         "oldestAt": moment(numbers.oldest_at) if numbers.oldest_at else None,
         "newestAt": moment(numbers.newest_at) if numbers.newest_at else None,
         "averageLatencySeconds": None,
     }
 
 
-def _failed_json(failed: FailedOperation) -> KindJSON:
-    return {
-        "operationType": OperationKind.PUSH,
-        "priority": PRIORITIES[OperationKind.PUSH],
-        "status": OperationStatus.FAILED,
-        "count": failed.count,
-        "oldestAt": moment(failed.oldest_at) if failed.oldest_at else None,
-        "newestAt": moment(failed.newest_at) if failed.newest_at else None,
-        "averageLatencySeconds": failed.average_seconds,
-    }
-
-
-def _ended_json(kind: OperationKind, status: OperationStatus, ended: EndedOperation) -> KindJSON:
+def _totals_json(
+    kind: OperationKind,
+    status: OperationStatus,
+    totals: FailedOperationTotals | EndedOperationTotals,
+) -> KindJSON:
     return {
         "operationType": kind,
         "priority": PRIORITIES[kind],
         "status": status,
-        "count": ended.count,
-        "oldestAt": moment(ended.oldest_at),
-        "newestAt": moment(ended.newest_at),
-        "averageLatencySeconds": ended.average_seconds,
+        "count": totals.count,
+        "oldestAt": moment(totals.oldest_at) if totals.oldest_at else None,
+        "newestAt": moment(totals.newest_at) if totals.newest_at else None,
+        "averageLatencySeconds": totals.average_seconds,
     }
 
 
-def _health_json(admission: LoadShedder) -> HealthJSON:
+def _health_json(load_shedder: LoadShedder) -> HealthJSON:
     return {
-        "load": round(admission.load, 3),
-        "waitingSeconds": round(admission.waiting_seconds, 4),
-        "queueDepth": admission.depth,
-        "executedPerSecond": round(admission.per_second, 1),
-        "updatedAt": moment(admission.updated_at),
+        "load": round(load_shedder.load, 3),
+        "waitingSeconds": round(load_shedder.waiting_seconds, 4),
+        "queueDepth": load_shedder.depth,
+        "executedPerSecond": round(load_shedder.per_second, 1),
+        "updatedAt": moment(load_shedder.updated_at),
     }
 
 

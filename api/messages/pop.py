@@ -103,7 +103,7 @@ async def extend(body: Extension, context: RequestContext) -> ExtensionAnswer:
     """Extend the lease of a message."""
     lease_id = read_id(context.scope["path_params"]["leaseId"])
     queues = context.caller.bounds.queues
-    extended = await context.service.write(
+    extended = await context.service.execute_outside_log(
         lambda connection: extend_claim(connection, lease_id, body.seconds, queues=queues)
     )
     if extended is None:
@@ -122,7 +122,7 @@ POP, POP_LANE = (
         # No correlation header: a message keeps the correlation of its push.
         headers=KEY_HEADER,
         problems=(HTTPStatus.TOO_MANY_REQUESTS,),
-        rejects=sheds_load("pop", lambda admission: admission.decide_pop()),
+        rejects=sheds_load("pop", lambda shedder: shedder.decide_pop()),
         submits=pops,
     )
     for path in ("/api/v1/pop/queue/{queue}", "/api/v1/pop/queue/{queue}/partition/{partition}")

@@ -68,14 +68,14 @@ class AcknowledgeEach(Struct, frozen=True, gc=False):
 def push(body: Pushed, context: RequestContext) -> Push:
     """Push up to 1,000 messages, all or none; a known transactionId is a duplicate and returns the
     first message. A busy service accepts them for later (202)."""
-    admission = context.service.admission
+    load_shedder = context.service.load_shedder
     return Push(
         new=_new_messages(body.items, context),
         operation_id=uuid7(),
         is_busy=context.scope[DECISION] is Decision.QUEUE,
-        standing=admission.backlog,
-        attempts_max=admission.operation_attempts_max,
-        lane_depth_max=admission.lane_depth_max,
+        standing=load_shedder.backlog,
+        attempts_max=load_shedder.operation_attempts_max,
+        lane_depth_max=load_shedder.lane_depth_max,
     )
 
 
@@ -114,15 +114,15 @@ def pushed_status(outcome: list[CreatedJob] | PushDeferred) -> HTTPStatus:
 async def pushes(pushing: Submission) -> Receipt:
     """Measures concurrent pushes, by which load shedding adapts its limit."""
     await reserve_slots(pushing)
-    admission = pushing.context.service.admission
-    began_at, decision = admission.pushes.begin(), Decision.EXECUTE
+    load_shedder = pushing.context.service.load_shedder
+    began_at, decision = load_shedder.pushes.begin(), Decision.EXECUTE
     try:
         receipt = await pushing.submit()
         if isinstance(receipt.result, PushDeferred):
             decision = Decision.QUEUE
-            admission.count_queued()
+            load_shedder.count_queued()
     finally:
-        admission.pushes.end(began_at)
+        load_shedder.pushes.end(began_at)
         count_decision("push", decision)
     return receipt
 
@@ -179,7 +179,7 @@ PUSH = WriteEndpoint(
     status_of=pushed_status,
     problems=(HTTPStatus.TOO_MANY_REQUESTS,),
     body_bytes_max=BATCH_BODY_BYTES_MAX,
-    rejects=sheds_load("push", lambda admission: admission.decide_push()),
+    rejects=sheds_load("push", lambda shedder: shedder.decide_push()),
     submits=pushes,
 )
 ACKNOWLEDGE = WriteEndpoint(

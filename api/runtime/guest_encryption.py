@@ -47,8 +47,8 @@ UNWANTED = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 T = TypeVar("T")
 
 
-class WriteUnlogged(Protocol):
-    """`Service.write_unlogged`: runs a statement; raises UnavailableError if it cannot."""
+class RunRelaxed(Protocol):
+    """`Service.run_on_relaxed_connection`: runs a query; raises UnavailableError if it cannot."""
 
     async def __call__(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T: ...
 
@@ -90,10 +90,10 @@ def _name(text: str) -> str:
 
 
 class GuestVault:
-    def __init__(self, key: ServiceKey | None, write_unlogged: WriteUnlogged) -> None:
+    def __init__(self, key: ServiceKey | None, run_relaxed: RunRelaxed) -> None:
         """Without a key only `has_key` works."""
         self._service_key = key
-        self._write_unlogged = write_unlogged
+        self._run_relaxed = run_relaxed
 
     @property
     def _key(self) -> ServiceKey:
@@ -119,7 +119,7 @@ class GuestVault:
         new = GuestKey(subject_id, _encrypt(self._key.wrapping, secret, WRAPPED, subject_id))
         pseudonym = self.pseudonym(restaurant_id, guest.mobile_number)
         store = partial(store_guest_key, new=new, restaurant_id=restaurant_id, pseudonym=pseudonym)
-        stored = await self._write_unlogged(store)
+        stored = await self._run_relaxed(store)
         if stored.subject_id != subject_id:
             secret = self._unwrap(stored.subject_id, stored.wrapped)
         sealed = _encrypt(secret, json.encode(guest), SEALED, stored.subject_id)
@@ -139,7 +139,7 @@ class GuestVault:
         if not sealed:
             return []
         subject_ids = [*{subject_id for subject_id, _ in sealed}]
-        wrapped = await self._write_unlogged(partial(find_guest_keys, subject_ids=subject_ids))
+        wrapped = await self._run_relaxed(partial(find_guest_keys, subject_ids=subject_ids))
         secrets = {one: self._unwrap(one, key) for one, key in wrapped.items()}
         return [
             _decrypt_guest(secrets[one], text, one) if one in secrets else None
@@ -149,12 +149,12 @@ class GuestVault:
     async def find(self, restaurant_id: UUID, mobile_number: str) -> UUID | None:
         """The subject with that number, unless it was erased or never existed."""
         pseudonym = self.pseudonym(restaurant_id, mobile_number)
-        return await self._write_unlogged(
+        return await self._run_relaxed(
             partial(find_guest_subject, restaurant_id=restaurant_id, pseudonym=pseudonym)
         )
 
     async def has_key(self, subject_id: UUID) -> bool:
-        return bool(await self._write_unlogged(partial(find_guest_keys, subject_ids=[subject_id])))
+        return bool(await self._run_relaxed(partial(find_guest_keys, subject_ids=[subject_id])))
 
     def _unwrap(self, subject_id: UUID, wrapped: bytes) -> bytes:
         return _decrypt(self._key.wrapping, wrapped, WRAPPED, subject_id)

@@ -175,11 +175,11 @@ class LoadShedder:
         if seconds <= busy_seconds:
             return False
         in_time = self._committer.last_count * busy_seconds / seconds
-        return self._committer.patient_count > max(CONCURRENT_MIN, in_time)
+        return self._committer.normal_priority_count > max(CONCURRENT_MIN, in_time)
 
     def decide_pop(self) -> Decision:
         """Pops have priority over pushes, so only the urgent queue counts."""
-        load = self._committer.urgent_seconds / self._thresholds.busy_seconds
+        load = self._committer.high_priority_wait_seconds / self._thresholds.busy_seconds
         is_above = self._is_above(self._thresholds.pop_load_max, load)
         return Decision.REJECT if is_above else Decision.EXECUTE
 

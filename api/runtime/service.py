@@ -148,14 +148,14 @@ class Service:
             "relaxed writers", relaxed_writer_conninfo(conninfo), size_max=RELAXED_WRITERS_MAX
         )
         self._relaxed_writing = asyncio.Semaphore(RELAXED_WRITERS_MAX)
-        self.guests = GuestVault(guest_key, self.write_unlogged)
+        self.guests = GuestVault(guest_key, self.run_on_relaxed_connection)
         self.tail = open_change_feed(
             conninfo, mapper=mapper, notifier=self.notifier, readers=self.readers
         )
         self.job_waiters = JobWaiters(self.readers, self.notifier)
         self.followers_off = () if webhook else (NOTIFICATIONS,)
         self.background_tasks = BackgroundTasks(conninfo, followers_off=self.followers_off)
-        self.admission = LoadShedder(self.committer, self.readers, thresholds)
+        self.load_shedder = LoadShedder(self.committer, self.readers, thresholds)
         runtime = Runtime(
             instance=uuid7(),
             conninfo=conninfo,
@@ -186,7 +186,7 @@ class Service:
             await starting.enter_async_context(self.tail)
             await starting.enter_async_context(self.job_waiters)
             starting.push_async_callback(self.background_tasks.end)
-            await starting.enter_async_context(self.admission)
+            await starting.enter_async_context(self.load_shedder)
             starting.push_async_callback(self._stop_following)
             for name, follower in self._followers.items():
                 self._following[name] = asyncio.create_task(self._follow(name, follower))
@@ -208,7 +208,7 @@ class Service:
                 raise
             return await self._read(query)
 
-    async def write(self, statement: Query[T]) -> T:
+    async def execute_outside_log(self, statement: Query[T]) -> T:
         """Runs a statement that changes rows outside the log, such as a lease extension. It shares
         the connections and the time limit of reads."""
         return await self.read(statement)
@@ -219,7 +219,7 @@ class Service:
             return await _with_timeout(_run_query(self.readers, self._reading, query))
         return await _with_timeout(self._read_at_least(wanted, query))
 
-    async def write_unlogged(self, query: Query[T]) -> T:
+    async def run_on_relaxed_connection(self, query: Query[T]) -> T:
         """Writes a row that is no event and must exist before a command: a rate limit charge, a
         guest's key. It commits asynchronously; the command's commit makes it durable too."""
         try:
@@ -274,7 +274,7 @@ class Service:
         if trouble is None:
             return None
         try:
-            await self.write_unlogged(_probe_writing)
+            await self.run_on_relaxed_connection(_probe_writing)
         except UnavailableError:
             is_full = isinstance(trouble, StorageFullError)
             return DISK_FULL if is_full else "The database is not accepting writes."

@@ -53,7 +53,7 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, connection: Connection, client: tuple[str, int] | None) -> str | None:
+    def register(self, connection: Connection, client: tuple[str, int] | None) -> str | None:
         """Registers a connection, or returns the name of the limit that refuses it. Trusted proxies
         and Unix sockets carry many clients, so the limit per address skips them."""
         address = self._bucket_of(client)

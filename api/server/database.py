@@ -108,7 +108,7 @@ def refuse_old(server_version: int) -> None:
 
 @contextmanager
 def explain_database_errors(conninfo: str) -> Iterator[None]:
-    """Raises SetupError with advice for the operator in location of errors of the connection."""
+    """Turns connection errors into a SetupError with advice for the operator."""
     location = _location(conninfo)
     try:
         yield

@@ -47,7 +47,7 @@ class GuardedProtocol(HttpToolsProtocol):
         # It has only the methods that uvicorn calls, which the type cannot express.
         coalescing = cast(asyncio.Transport, CoalescingTransport(transport, self.loop))
         super().connection_made(coalescing)
-        if (limit := self.open_connections.admit(self, self.client)) is not None:
+        if (limit := self.open_connections.register(self, self.client)) is not None:
             counters.LIMIT_HITS.labels(limit).inc()
             self._reject(rejections.TOO_MANY_CONNECTIONS)
             self.transport.close()

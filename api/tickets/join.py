@@ -143,32 +143,32 @@ async def _join(request: JoinRequest, key: IdempotencyKey | None) -> Reply:
     if known := await _find_reply(context, key):
         return _replayed(known, request.waitlist_id)
     origin = context.origin(key, context.correlation)
-    admitted = await _admit(request, key, origin.command_id)
-    if isinstance(admitted, Receipt):
-        return _replayed(admitted, request.waitlist_id)
+    charged = await _charge(request, key, origin.command_id)
+    if isinstance(charged, Receipt):
+        return _replayed(charged, request.waitlist_id)
     try:
         receipt = await context.submit(await request.command(), origin, key)
     except OutcomeUnknownError:
         # The command may have been committed, so its charge stays.
         raise
     except KNOWN_ERRORS as error:
-        await _refund(context, admitted, error)
+        await _refund(context, charged, error)
         raise
     if receipt.replayed_response is not None:
         reply = _replayed(receipt, request.waitlist_id)
     else:
         _log_joined(receipt.result, time.monotonic() - began)
         reply = Reply(render(receipt.result), receipt_headers(receipt))
-    return Reply(reply.response, reply.headers + admitted.raw_headers)
+    return Reply(reply.response, reply.headers + charged.raw_headers)
 
 
-async def _admit(
+async def _charge(
     request: JoinRequest, key: IdempotencyKey | None, command_id: UUID
 ) -> RateLimitDecision | Receipt:
     """Charges the limits. If one refuses, returns the receipt of a duplicate that succeeded."""
     context = request.context
     limits: RateLimits = context.scope["app"].rate_limits
-    admission = await limits.admit(
+    decision = await limits.charge(
         request.waitlist_id,
         pseudonym=request.pseudonym(request.guest.mobile_number),
         address=limits.address_of(context.scope),
@@ -177,18 +177,18 @@ async def _admit(
         command_id=command_id,
         may_be_repeated=key is not None,
     )
-    if not admission.is_allowed and key is not None:
+    if not decision.is_allowed and key is not None:
         await asyncio.sleep(DUPLICATE_WAIT_SECONDS)
         if known := await _find_reply(context, key):
             return known
-    admission.check()
-    return admission
+    decision.check()
+    return decision
 
 
-async def _refund(context: RequestContext, admitted: RateLimitDecision, error: Exception) -> None:
-    assert admitted.charge is not None
+async def _refund(context: RequestContext, charged: RateLimitDecision, error: Exception) -> None:
+    assert charged.charge is not None
     limits: RateLimits = context.scope["app"].rate_limits
-    await limits.give_back(admitted.charge, all_limits=not isinstance(error, Refusal))
+    await limits.give_back(charged.charge, all_limits=not isinstance(error, Refusal))
 
 
 async def _find_reply(context: RequestContext, key: IdempotencyKey | None) -> Receipt | None:
@@ -196,7 +196,8 @@ async def _find_reply(context: RequestContext, key: IdempotencyKey | None) -> Re
     differs."""
     if key is None:
         return None
-    known = await context.service.write_unlogged(lambda reader: find_key(reader, key.scope))
+    run = context.service.run_on_relaxed_connection
+    known = await run(lambda reader: find_key(reader, key.scope))
     if known is None:
         return None
     if known.fingerprint != key.fingerprint:

@@ -177,7 +177,7 @@ async def add_guest(
         if fresh is not None and ticket["status"] != TicketStatus.WAITING:
             guest = fresh.ticket.guest
         else:
-            view = await service.write_unlogged(
+            view = await service.run_on_relaxed_connection(
                 lambda reader: one_ticket(reader, UUID(ticket["id"]))
             )
             assert view is not None, "a ticket that was changed exists"

@@ -64,7 +64,7 @@ class RetryState:
         self._policy = policy or RetryPolicy()
         self._failures_count = 0
 
-    def rest_seconds(self, failure: Unavailable | ServerFault) -> float:
+    def retry_delay_seconds(self, failure: Unavailable | ServerFault) -> float:
         """Returns the wait before the next attempt; raises the failure if there is none."""
         policy = self._policy
         if self._is_final(failure):
@@ -114,7 +114,7 @@ class AsyncRetrying(_Retrying):
             try:
                 return value_of(await self._exchange(request, headers), request.read)
             except RETRYABLE as failure:
-                seconds = retries.rest_seconds(failure)
+                seconds = retries.retry_delay_seconds(failure)
             await asyncio.sleep(seconds)
 
     async def _exchange(self, request: Request[Any], headers: Mapping[str, str]) -> Answer:
@@ -187,7 +187,7 @@ class Transport(_HTTP):
                     answer = self._client.request(**self._arguments(request, headers))
                 return value_of(_answer(answer), request.read)
             except RETRYABLE as failure:
-                seconds = retries.rest_seconds(failure)
+                seconds = retries.retry_delay_seconds(failure)
             time.sleep(seconds)
 
     def close(self) -> None:

@@ -60,9 +60,9 @@ class Handler(Struct, frozen=True, kw_only=True):
             return failed(job, text)
         if self.attempts_max is not None and job.attempts >= self.attempts_max:
             return failed(job, f"{text} (attempt {job.attempts} of {self.attempts_max})")
-        return retried(job, text, self._rest_seconds(job, error, chance))
+        return retried(job, text, self._retry_delay_seconds(job, error, chance))
 
-    def _rest_seconds(
+    def _retry_delay_seconds(
         self, job: ClaimedJob, error: BaseException, chance: random.Random
     ) -> float | None:
         if isinstance(error, Retry) and error.after_seconds is not None:
@@ -85,13 +85,13 @@ def is_async(function: Function) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
-def retried(job: ClaimedJob, error: str, rest_seconds: float | None) -> Result:
+def retried(job: ClaimedJob, error: str, retry_delay_seconds: float | None) -> Result:
     return Result(
         id=job.id,
         claim_id=job.claim_id,
         outcome="retry",
         error=error,
-        retry_after_seconds=rest_seconds,
+        retry_after_seconds=retry_delay_seconds,
     )
 
 

@@ -228,7 +228,7 @@ def fail(
     error: str,
     reason: FailureReason = FailureReason.ERROR,
     retryable: bool,
-    rest_seconds: float,
+    retry_delay_seconds: float,
     lease_seconds: float | None = None,
     now: datetime,
 ) -> list[Event]:
@@ -241,7 +241,7 @@ def fail(
         error=error,
         reason=reason,
         retryable=retryable,
-        retry_at=add_seconds(now, rest_seconds) if has_retry else None,
+        retry_at=add_seconds(now, retry_delay_seconds) if has_retry else None,
         lease_seconds=lease_seconds,
     )
     if has_retry:

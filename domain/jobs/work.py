@@ -54,7 +54,7 @@ class JobResult(Struct, frozen=True, kw_only=True, gc=False):
     outcome: Outcome
     result: Raw = NULL
     error: str = ""
-    rest_seconds: float | None = None  # Delay of the next attempt; None for the default backoff
+    retry_delay_seconds: float | None = None  # None for the default backoff
     until: datetime | None = None
     then: tuple[FollowUp, ...] = ()  # Their ids are derived from the completion
     worker: str | None = None  # The worker that must hold the claim; None for any
@@ -146,15 +146,15 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
         if result.outcome is Outcome.SNOOZE:
             assert result.until is not None
             return [jobs.snooze(job, claim_id=claim_id, until=result.until, now=now)]
-        rest_seconds = result.rest_seconds
-        if rest_seconds is None:
-            rest_seconds = self.backoff.seconds(job.failures + job.crashes + 1, self.jitter)
+        retry_delay_seconds = result.retry_delay_seconds
+        if retry_delay_seconds is None:
+            retry_delay_seconds = self.backoff.seconds(job.failures + job.crashes + 1, self.jitter)
         return jobs.fail(
             job,
             claim_id=claim_id,
             error=result.error,
             retryable=result.outcome is Outcome.RETRY,
-            rest_seconds=rest_seconds,
+            retry_delay_seconds=retry_delay_seconds,
             now=now,
         )
 
@@ -209,7 +209,7 @@ class ExpireLease(JobCommand, frozen=True, kw_only=True, gc=False):
             error=f"the lease of worker {claim.worker} expired",
             reason=FailureReason.LEASE_EXPIRED,
             retryable=True,
-            rest_seconds=self.backoff.seconds(job.failures + job.crashes + 1, self.jitter),
+            retry_delay_seconds=self.backoff.seconds(job.failures + job.crashes + 1, self.jitter),
             lease_seconds=self.lease_seconds,
             now=work.now,
         )
@@ -217,16 +217,16 @@ class ExpireLease(JobCommand, frozen=True, kw_only=True, gc=False):
 
 
 class RescheduleRetry(JobCommand, frozen=True, kw_only=True, gc=False):
-    """Restarts a backoff after the clock went back: the job rests `rest_seconds` from now."""
+    """Restarts a backoff after the clock went back: it ends `retry_delay_seconds` from now."""
 
     version: int  # The version that the caller read; a job that has changed since is left alone
-    rest_seconds: float
+    retry_delay_seconds: float
 
     def decide(self, work: UnitOfWork) -> Job:
         job = job_on(work, self.job_id)
         if job.version != self.version or job.run_at is None:
             return job
-        run_at = add_seconds(work.now, self.rest_seconds)
+        run_at = add_seconds(work.now, self.retry_delay_seconds)
         return work.record(JOB, job.id, Job.Rescheduled(at=work.now, run_at=run_at))
 
 

@@ -236,5 +236,5 @@ OPERATION: Decider[Operation] = Decider(
     events=events_of(Operation),
     evolve=evolve,
     finished=lambda operation: operation.is_over,
-    ties=lambda operation: [lane_id(*lane) for lane in operation.lanes],
+    related_ids=lambda operation: [lane_id(*lane) for lane in operation.lanes],
 )

@@ -150,9 +150,9 @@ class Follower:
                 except (psycopg.Error, OSError, StandbyError):
                     await self.close()
                 await asyncio.sleep(self._projection.pause_seconds)
-                await self.rest(listener)
+                await self.wait_for_events(listener)
 
-    async def rest(self, listener: Listener) -> None:
+    async def wait_for_events(self, listener: Listener) -> None:
         """Waits until there may be more events. While settling it leaves wake-ups in the listener,
         so that a new `catch_up` follows once the present goal is reached."""
         if self.is_settling:

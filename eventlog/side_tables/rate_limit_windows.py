@@ -14,8 +14,8 @@ from psycopg.rows import TupleRow
 
 from daybook.eventlog.postgres.binary_arrays import doubles, integers, texts
 
-# A function of the migration: locking rows and then reading their newest content takes two
-# statements, which it runs in one round trip.
+# Defined in eventlog/migrations/0008_rate_limit_refunds.sql: locking rows and then reading their
+# newest content takes two statements, which the function runs in one round trip.
 ADMIT = """
 SELECT name, is_admitted, has_room, remaining, seconds, noted_at
 FROM admit_command(

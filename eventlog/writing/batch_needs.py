@@ -128,7 +128,7 @@ class BatchNeeds:
 
     def count_related(self, pipeline: Pipeline, table: LiveTable[Any]) -> PendingResult | None:
         if ids := self._of(table).count_related:
-            return pipeline.add(table.count_related, tied=uuids([*ids.values()]))
+            return pipeline.add(table.count_related, related_ids=uuids([*ids.values()]))
         return None
 
     def lock(self, pipeline: Pipeline, table: LiveTable[Any]) -> PendingResult | None:
@@ -138,7 +138,7 @@ class BatchNeeds:
             return pipeline.add(table.lock_all)
         ids = uuids([*needs.lock.values()])
         if related := needs.lock_related:
-            return pipeline.add(table.lock_related, ids=ids, tied=uuids([*related.values()]))
+            return pipeline.add(table.lock_related, ids=ids, related_ids=uuids([*related.values()]))
         return pipeline.add(table.lock, ids=ids) if needs.lock else None
 
     def pick(self, table: LiveTable[Any]) -> dict[Hashable, int]:

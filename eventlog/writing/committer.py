@@ -114,10 +114,11 @@ class Committer:
     @property
     def waiting_seconds(self) -> float:
         """Queueing time of commands above LOW priority, measured once a batch."""
-        return max(self.urgent_seconds, self._queues[CommandPriority.NORMAL].waiting_seconds)
+        normal = self._queues[CommandPriority.NORMAL]
+        return max(self.high_priority_wait_seconds, normal.waiting_seconds)
 
     @property
-    def urgent_seconds(self) -> float:
+    def high_priority_wait_seconds(self) -> float:
         """Queueing time of HIGH priority commands."""
         return self._queues[CommandPriority.HIGH].waiting_seconds
 
@@ -127,7 +128,7 @@ class Committer:
         return self._latency.seconds
 
     @property
-    def patient_count(self) -> int:
+    def normal_priority_count(self) -> int:
         """Number of waiting NORMAL priority commands."""
         return len(self._queues[CommandPriority.NORMAL])
 

@@ -152,7 +152,7 @@ class LiveTable(RowMapping[S], Generic[S]):
         columns_outside_log: Mapping[str, str] | None = None,
     ) -> None:
         """`related_by` is the column with the id of a related aggregate; `count_related` counts the
-        rows related to each id in `tied`. `update_values` are columns set by SQL.
+        rows related to each id in `related_ids`. `update_values` are columns set by SQL.
         `columns_outside_log` change without an event, each with the column that limits its
         validity: the value counts while that column is unchanged."""
         super().__init__(name, decider.state, columns, constants)
@@ -166,7 +166,7 @@ class LiveTable(RowMapping[S], Generic[S]):
         self.lock = f"{self.select_by_id} ORDER BY id FOR UPDATE"
         self.lock_related = ""
         if related_by is not None:
-            related = f"{related_by} = ANY(%(tied)b::uuid[])"
+            related = f"{related_by} = ANY(%(related_ids)b::uuid[])"
             self.lock_related = f"{self.select_by_id} OR {related} ORDER BY id FOR UPDATE"
         self.lock_all = f"{self.select}ORDER BY id FOR UPDATE"
         self.count_related = count_related

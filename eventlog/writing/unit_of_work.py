@@ -162,7 +162,7 @@ class BatchUnitOfWork:
             entry.is_recreated = True
         after = decider.evolve(before, event)
         entry.state, entry.decider = after, decider
-        if decider.ties is not None:
+        if decider.related_ids is not None:
             self._count_relations(decider, before, after)
         self._events.append(PendingEvent(aggregate_id, after.version, event, topic, state))
         return after
@@ -171,9 +171,9 @@ class BatchUnitOfWork:
         self, decider: Decider[Any], before: State | None, after: State | None
     ) -> None:
         """Updates the counts of related aggregates for later commands of this batch."""
-        assert decider.ties is not None
+        assert decider.related_ids is not None
         for state, count in ((before, -1), (after, 1)):
-            for one in () if state is None else decider.ties(state):
+            for one in () if state is None else decider.related_ids(state):
                 key = decider.name, key_of(one)
                 self._related_counts[key] = self._related_counts.get(key, 0) + count
 
@@ -187,7 +187,7 @@ class BatchUnitOfWork:
         """Ends a refused command and undoes all its changes."""
         for entry, state, decider, is_recreated in reversed(self._undo):
             by = entry.decider
-            if by is not None and by.ties is not None:
+            if by is not None and by.related_ids is not None:
                 self._count_relations(by, entry.state, state)
             if decider is None:
                 assert entry.decider is not None

@@ -1,7 +1,7 @@
 """Schedules a QStash callback for the due time of each timer claim.
 
 A failed publish is retried until the claim is due. Orders without a callback are completed by
-Completions. A new leader publishes every open claim again; the claim id deduplicates.
+OrderTimers. A new leader publishes every open claim again; the claim id deduplicates.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from daybook.processors.qstash.client import CompletionMessage, PublishError, QS
 
 _log = logging.getLogger("daybook")
 
-# Wait for the callback after the due time, before Completions completes the order.
+# Wait for the callback after the due time, before OrderTimers completes the order.
 GRACE_SECONDS = 1.0
 PUBLISHES_MAX = 16
 BACKOFF_SECONDS_MIN = 0.5
@@ -36,7 +36,7 @@ ORDER BY due_at
 """
 
 
-class Scheduling(Processor):
+class QStashCallbacks(Processor):
     name: ClassVar[str] = "scheduling"
     wakes_on: ClassVar[WakesOn] = (ORDER,)
     pause_seconds: ClassVar[float] = 0.1

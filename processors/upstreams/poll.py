@@ -72,15 +72,15 @@ class FeedPoll:
         self._request: PollRequest | None = None
         self._failures_count = 0
         # Monotonic time at which the backoff ends.
-        self._rested_at = 0.0
+        self._backoff_ends_at = 0.0
 
     @property
     def page(self) -> "asyncio.Task[FeedPage] | None":
         return self._request.page if self._request else None
 
     @property
-    def rest_seconds(self) -> float:
-        return max(0.0, self._rested_at - asyncio.get_running_loop().time())
+    def backoff_seconds(self) -> float:
+        return max(0.0, self._backoff_ends_at - asyncio.get_running_loop().time())
 
     async def advance(
         self,
@@ -93,7 +93,7 @@ class FeedPoll:
     ) -> bool:
         """Requests the next page, or imports deletions; returns whether it did either."""
         standby = timedelta(seconds=standby_seconds)
-        if self._request or self.rest_seconds:
+        if self._request or self.backoff_seconds:
             return False
         if not (_is_in_future(upstream, now) or self._is_due(upstream, now - standby)):
             return False
@@ -188,7 +188,7 @@ class FeedPoll:
         seconds = self._feed.every_seconds
         if error.retryable:
             seconds = self._backoff.seconds(self._failures_count, self._chance.random())
-        self._rest(max(seconds, error.retry_after_seconds))
+        self._back_off(max(seconds, error.retry_after_seconds))
         restarts = error.is_gone and request.poll.cursor is not None
         command = FailPoll(
             stream=self.stream,
@@ -201,7 +201,7 @@ class FeedPoll:
 
     async def _give_up(self, runtime: Runtime, version: int, reason: str) -> None:
         _log.warning("poll of upstream %s is rejected: %s", self.stream, reason)
-        self._rest(self._feed.every_seconds)
+        self._back_off(self._feed.every_seconds)
         command = FailPoll(stream=self.stream, version=version, error=reason, is_over=True)
         await self._send(runtime, command, version, "give up")
 
@@ -212,8 +212,8 @@ class FeedPoll:
         cause = uuid5(upstream_id(self.stream), str(version))
         await runtime.send([(command, runtime.origin(ACTOR, cause, action))])
 
-    def _rest(self, seconds: float) -> None:
-        self._rested_at = asyncio.get_running_loop().time() + seconds
+    def _back_off(self, seconds: float) -> None:
+        self._backoff_ends_at = asyncio.get_running_loop().time() + seconds
 
     @property
     def _job(self) -> RecordJob | None:

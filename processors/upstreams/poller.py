@@ -67,7 +67,7 @@ class Upstreams(Processor):
             await poll.import_page(runtime, connection)
         if pages or has_advanced:
             return 0
-        return min([POLL_SECONDS, *(one.rest_seconds or POLL_SECONDS for one in self._polls)])
+        return min([POLL_SECONDS, *(one.backoff_seconds or POLL_SECONDS for one in self._polls)])
 
     async def close(self) -> None:
         await cancel_and_wait([poll.page for poll in self._polls if poll.page])

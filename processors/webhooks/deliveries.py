@@ -139,7 +139,7 @@ class Deliveries(Processor):
                 claim_id=job.claim.id,
                 outcome=Outcome.RETRY if error.retryable else Outcome.FAIL,
                 error=f"The webhook was not accepted: {error}.",
-                rest_seconds=error.retry_after_seconds,
+                retry_delay_seconds=error.retry_after_seconds,
             )
         jitter = random.uniform(0.5, 1)  # noqa: S311 (spreads retries)
         finish = FinishJobs(results=[result], jitter=jitter, backoff=self._backoff)

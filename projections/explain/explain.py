@@ -208,8 +208,8 @@ def _claimed(order: Order) -> tuple[list[Reason], Next]:
     )
     if claim.mode is CompletionMode.TIMER:
         return [why], Next("It is completed by the server.", claim.until)
-    left = "the claim is taken from the bot and counted as an attempt"
-    return [why], Next(f"The bot reports; if it does not, {left}.", claim.until)
+    consequence = "the claim is taken from the bot and counted as an attempt"
+    return [why], Next(f"The bot reports; if it does not, {consequence}.", claim.until)
 
 
 async def _pending_order(connection: Connection, order: Order) -> tuple[list[Reason], Next]:
@@ -225,8 +225,8 @@ async def _pending_order(connection: Connection, order: Order) -> tuple[list[Rea
         named = tuple(dead[: reasons.BOTS_SHOWN])
         why.insert(1, reasons.BotsOutOfService(bots=len(dead), bot_ids=named))
     if not bots and dead:
-        left = f"An operator restores a bot, with a reason: POST /api/bots/{dead[0]}/restore"
-        return why, Next(f"{left}; or adds one: POST /api/bots.")
+        restore_step = f"restores a bot, with a reason: POST /api/bots/{dead[0]}/restore"
+        return why, Next(f"An operator {restore_step}; or adds one: POST /api/bots.")
     if not bots:
         return why, Next("A bot is added that claims by itself, or one claims: POST /api/bots.")
     return why, Next("The next free bot takes the next order.", next_free_at)
@@ -242,8 +242,8 @@ async def _bot(connection: Connection, bot: Bot, events: list[RecordedEvent]) ->
         dead = reasons.OutOfService(
             since=bot.dead_at, failures=bot.failures, why=moved.reason, errors=bot.errors
         )
-        left = f"POST /api/bots/{bot.id}/restore"
-        return "DEAD", [dead], Next(f"An operator restores it, with a reason: {left}.")
+        restore_step = f"with a reason: POST /api/bots/{bot.id}/restore"
+        return "DEAD", [dead], Next(f"An operator restores it, {restore_step}.")
     if bot.order_id is not None and bot.claim_id is not None:
         works = reasons.WorksOn(order_id=bot.order_id, claim_id=bot.claim_id)
         return "PROCESSING", [works], Next(f"See /api/orders/{bot.order_id}/explain.")
@@ -276,8 +276,8 @@ async def _job(connection: Connection, job: Job, events: list[RecordedEvent]) ->
             assert claim is not None, "a PROCESSING job has a claim"
             ((until,),) = await _rows(connection, READ_LEASE, {"id": job.id}) or [(claim.until,)]
             leased = reasons.LeaseHeld(by=claim.worker, claim_id=claim.id, until=until)
-            left = "without a heartbeat until then it is taken away and tried again"
-            return status, [leased], Next(f"The worker reports; {left}.", until)
+            consequence = "without a heartbeat until then it is taken away and tried again"
+            return status, [leased], Next(f"The worker reports; {consequence}.", until)
     return status, *await _pending_job(connection, job)
 
 

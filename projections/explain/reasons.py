@@ -51,7 +51,7 @@ class NoIdleBot(Reason, frozen=True, kw_only=True, tag=True):
     @property
     def sentence(self) -> str:
         if not self.bots:
-            return "There is no bot."
+            return "No bot in service claims by itself."
         return f"None of the {self.bots} bots that claim by themselves is idle."
 
 

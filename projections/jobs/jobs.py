@@ -39,7 +39,7 @@ class PickJobs(Pick[Job]):
     def statements(self, selector: JobSelector, limit: int) -> Statements:
         claim = claim_sql.CLAIM_LANE_HEAD
         if selector.partition is None:
-            is_one = _is_one(selector)
+            is_one = has_one_queue_and_type(selector)
             claim = claim_sql.CLAIM_ONE_QUEUE_AND_TYPE if is_one else claim_sql.CLAIM_READY
         return [(claim, {**self.selection(selector), "limit": limit})]
 
@@ -150,7 +150,7 @@ def _is_just_claimed(before: Job, after: Job) -> bool:
     return is_next and before.claim is None and after.claim is not None
 
 
-def _is_one(selector: JobSelector) -> bool:
+def has_one_queue_and_type(selector: JobSelector) -> bool:
     return len(selector.queues) == 1 and selector.types is not None and len(selector.types) == 1
 
 

@@ -41,7 +41,7 @@ MICROSECOND = timedelta(microseconds=1)
 Minute = tuple[datetime, OperationKind, OperationStatus]
 
 
-class EndedOperation(Struct, frozen=True, gc=False):
+class EndedOperationTotals(Struct, frozen=True, gc=False):
     """Totals of operations created from `oldest_at` to `newest_at`."""
 
     count: int
@@ -53,8 +53,8 @@ class EndedOperation(Struct, frozen=True, gc=False):
     def average_seconds(self) -> float:
         return self.microseconds / self.count / 1_000_000
 
-    def __add__(self, other: "EndedOperation") -> "EndedOperation":
-        return EndedOperation(
+    def __add__(self, other: "EndedOperationTotals") -> "EndedOperationTotals":
+        return EndedOperationTotals(
             self.count + other.count,
             self.microseconds + other.microseconds,
             min(self.oldest_at, other.oldest_at),
@@ -62,7 +62,7 @@ class EndedOperation(Struct, frozen=True, gc=False):
         )
 
 
-EndedLately = tuple[OperationKind, OperationStatus, EndedOperation]
+EndedLately = tuple[OperationKind, OperationStatus, EndedOperationTotals]
 
 
 class EndedOperations:
@@ -83,7 +83,7 @@ class EndedOperations:
 async def read_ended(connection: Connection, *, minutes: int) -> list[EndedLately]:
     rows = await connection.execute(READ_ENDED_OPERATIONS, {"minutes": minutes})
     return [
-        (OperationKind(kind), OperationStatus(status), EndedOperation(*numbers))
+        (OperationKind(kind), OperationStatus(status), EndedOperationTotals(*numbers))
         for kind, status, *numbers in await rows.fetchall()
     ]
 
@@ -92,17 +92,17 @@ def _over(states: Iterable[object]) -> list[Operation]:
     return [one for one in states if isinstance(one, Operation)]
 
 
-def _by_minute(operations: Iterable[Operation]) -> dict[Minute, EndedOperation]:
-    minutes: dict[Minute, EndedOperation] = {}
+def _by_minute(operations: Iterable[Operation]) -> dict[Minute, EndedOperationTotals]:
+    minutes: dict[Minute, EndedOperationTotals] = {}
     for one in operations:
         minute = one.updated_at.replace(second=0, microsecond=0), one.kind, one.status
         took = (one.updated_at - one.created_at) // MICROSECOND
-        ended = EndedOperation(1, took, one.created_at, one.created_at)
+        ended = EndedOperationTotals(1, took, one.created_at, one.created_at)
         minutes[minute] = minutes[minute] + ended if minute in minutes else ended
     return dict(sorted(minutes.items()))
 
 
-def _columns(minutes: dict[Minute, EndedOperation]) -> dict[str, bytes]:
+def _columns(minutes: dict[Minute, EndedOperationTotals]) -> dict[str, bytes]:
     ended = minutes.values()
     return {
         "minutes": timestamps([minute for minute, _, _ in minutes]),

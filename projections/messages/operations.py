@@ -22,7 +22,7 @@ FROM lanes AS lane, LATERAL (
     SELECT count(*) FROM operation_lanes
     WHERE (operation_lanes.queue, operation_lanes.partition) = (lane.queue, lane.partition)
 ) AS held
-WHERE lane.id = ANY(%(tied)b::uuid[]) AND held.count > 0
+WHERE lane.id = ANY(%(related_ids)b::uuid[]) AND held.count > 0
 """
 DELETE_PLACES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
 RECOMPUTE_PLACES = """
@@ -42,7 +42,7 @@ SELECT id, items
 FROM operations
 WHERE status = 'pending' AND (
     (run_at IS NULL OR run_at <= clock_timestamp())
-    AND updated_at <= clock_timestamp() - %(patience)s * interval '1 second'
+    AND updated_at <= clock_timestamp() - %(standby_delay_seconds)s * interval '1 second'
     OR updated_at > clock_timestamp() + interval '1 second')
 ORDER BY number
 LIMIT %(limit)s
@@ -126,10 +126,10 @@ class DueOperation(Struct, frozen=True, gc=False):
 
 
 async def find_due(
-    connection: Connection, *, patience_seconds: float, limit: int
+    connection: Connection, *, standby_delay_seconds: float, limit: int
 ) -> list[DueOperation]:
     """Returns due operations in the order of acceptance."""
-    wanted = {"patience": patience_seconds, "limit": limit}
+    wanted = {"standby_delay_seconds": standby_delay_seconds, "limit": limit}
     rows = await connection.execute(FIND_DUE, wanted, binary=True)
     return [
         DueOperation(operation_id, _ITEMS.decode(items))
@@ -143,7 +143,7 @@ async def read_backlog(connection: Connection) -> BacklogNumbers:
     return BacklogNumbers(oldest, last_drawn, oldest_at, newest_at)
 
 
-class FailedOperation(Struct, frozen=True, gc=False):
+class FailedOperationTotals(Struct, frozen=True, gc=False):
     """Totals of failed operations that await a retry or cancellation."""
 
     count: int
@@ -152,7 +152,7 @@ class FailedOperation(Struct, frozen=True, gc=False):
     average_seconds: float | None  # from acceptance to the last failure
 
 
-async def count_failed(connection: Connection, *, limit: int) -> FailedOperation:
+async def count_failed(connection: Connection, *, limit: int) -> FailedOperationTotals:
     rows = await connection.execute(COUNT_FAILED, {"limit": limit}, binary=True)
     (row,) = await rows.fetchall()
-    return FailedOperation(*row)
+    return FailedOperationTotals(*row)

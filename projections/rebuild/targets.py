@@ -58,7 +58,7 @@ class Target:
 
 
 class DerivedTarget(Target):
-    """A read model written in the transaction of the events."""
+    """A read model, written in the transaction of the events or by a follower."""
 
     def __init__(self, projection: Rebuildable) -> None:
         self._projection = projection

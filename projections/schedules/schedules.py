@@ -38,7 +38,8 @@ LIMIT %(limit)s
 # Due schedules and the next one, with its seconds to wait. The time is the database's.
 FIND_DUE_SCHEDULES = """
 SELECT name, next_run_at, missed_runs,
-       extract(epoch FROM next_run_at - clock_timestamp())::float8 + %(patience)s AS seconds
+       extract(epoch FROM next_run_at - clock_timestamp())::float8 + %(standby_delay_seconds)s
+           AS seconds
 FROM schedules
 WHERE next_run_at IS NOT NULL
 ORDER BY next_run_at
@@ -54,10 +55,10 @@ class DueSchedule(Struct, frozen=True, gc=False):
 
 
 async def find_due_schedules(
-    connection: Connection, *, patience_seconds: float, limit: int
+    connection: Connection, *, standby_delay_seconds: float, limit: int
 ) -> list[DueSchedule]:
     """Returns the first schedules by next run; the last of them may not be due yet."""
-    parameters = {"patience": patience_seconds, "limit": limit}
+    parameters = {"standby_delay_seconds": standby_delay_seconds, "limit": limit}
     rows = await connection.execute(FIND_DUE_SCHEDULES, parameters)
     return [DueSchedule(*row) for row in await rows.fetchall()]
 

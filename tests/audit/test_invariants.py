@@ -7,7 +7,7 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from daybook.audit.invariant import Verdict
-from daybook.audit.runner import AFTER, BEFORE, KINDS
+from daybook.audit.runner import KINDS, SHOWN_AFTER, SHOWN_BEFORE
 from daybook.domain.quarantine import quarantine_id
 from tests.audit.histories.in_memory import Story, judge
 from tests.audit.histories.invalid import SPOILT, Spoil
@@ -60,7 +60,7 @@ def test_an_invalid_history_is_rejected_by_the_invariant_it_breaks(
 
     assert finding.verdict is Verdict.INVALID
     assert finding.violation is not None
-    assert len(finding.surroundings) <= BEFORE + 1 + AFTER
+    assert len(finding.surroundings) <= SHOWN_BEFORE + 1 + SHOWN_AFTER
     index = finding.violation.index
     assert index is None or story.log[index] in finding.surroundings
 

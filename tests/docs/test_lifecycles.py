@@ -178,7 +178,7 @@ def job_transitions() -> set[Transition]:
 
     def fail(retryable: bool) -> Rule:
         return lambda job: jobs.fail(
-            job, claim_id=CLAIM_ID, error="e", retryable=retryable, rest_seconds=1, now=NOW
+            job, claim_id=CLAIM_ID, error="e", retryable=retryable, retry_delay_seconds=1, now=NOW
         )
 
     rules: list[Rule] = [

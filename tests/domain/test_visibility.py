@@ -9,7 +9,7 @@ from uuid_utils.compat import uuid7
 from daybook.domain.errors import NotFoundError
 from daybook.domain.orders.commands import DeleteOrder
 from daybook.domain.orders.order import ORDER, Order, OrderKind
-from daybook.domain.visibility import UNBOUND, Restricted, Visibility, within
+from daybook.domain.visibility import UNRESTRICTED, Restricted, Visibility, within
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -58,10 +58,10 @@ def test_a_command_finds_another_s_order_as_missing_as_none() -> None:  # SEC-03
 
 def test_an_unrestricted_command_is_not_wrapped() -> None:
     command = DeleteOrder(order_id=uuid7())
-    assert within(command, UNBOUND) is command
+    assert within(command, UNRESTRICTED) is command
     assert isinstance(within(command, Visibility(queues=frozenset())), Restricted)
 
 
 def test_an_unknown_kind_of_aggregate_is_hidden_from_restricted_keys() -> None:
-    assert UNBOUND.can_see(object())
+    assert UNRESTRICTED.can_see(object())
     assert not Visibility(queues=frozenset(["email"])).can_see(object())

@@ -16,9 +16,9 @@ from daybook.domain.orders.claim import CompletionMode
 from daybook.eventlog.postgres.migrate import migrate
 from daybook.processors.clock_jumps import ClockJumps
 from daybook.processors.job_lease_expiry import JobLeaseExpiry
-from daybook.processors.order_dispatch import Dispatch
-from daybook.processors.order_recovery import Recovery
-from daybook.processors.order_timers import Completions
+from daybook.processors.order_dispatch import OrderDispatch
+from daybook.processors.order_recovery import OrderClaimRecovery
+from daybook.processors.order_timers import OrderTimers
 from daybook.processors.processor import OrderRules
 from daybook.projections.jobs.heartbeats import LeaseExtension, extend_leases
 from daybook.projections.registry import MIGRATIONS
@@ -65,7 +65,13 @@ def database(faked: tuple[str, FakeClock]) -> Iterator[str]:
 
 @pytest.fixture
 async def service(database: str) -> AsyncIterator[Service]:
-    processors = (ClockJumps(), JobLeaseExpiry(), Completions(), Recovery(), Dispatch())
+    processors = (
+        ClockJumps(),
+        JobLeaseExpiry(),
+        OrderTimers(),
+        OrderClaimRecovery(),
+        OrderDispatch(),
+    )
     rules = OrderRules(delay_seconds=1)
     async with Service(
         database, order_rules=rules, read_models=(), processors=processors
@@ -176,7 +182,7 @@ async def test_a_retry_of_the_future_comes_when_its_rest_is_over(
     await asyncio.sleep(1.2)
     await workshop.job()
     (job,) = await workshop.claim()
-    await workshop.finish(job, Outcome.RETRY, error="not now", rest_seconds=2)
+    await workshop.finish(job, Outcome.RETRY, error="not now", retry_delay_seconds=2)
     clock.set(0)
     await asyncio.sleep(1)
     assert await workshop.claim() == []

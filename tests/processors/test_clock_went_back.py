@@ -15,7 +15,7 @@ from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.clock_jumps import ClockJumps
 from daybook.processors.database_clock import DatabaseClock
 from daybook.processors.job_lease_expiry import JobLeaseExpiry
-from daybook.processors.order_dispatch import Dispatch
+from daybook.processors.order_dispatch import OrderDispatch
 from daybook.processors.processor import Runtime, Session
 from daybook.projections.messages.operations import find_due
 from tests.processors.upstreams.test_poller import polling, polls_count
@@ -38,7 +38,7 @@ async def test_a_retry_is_moved_and_a_chosen_time_is_not(database: str) -> None:
     async with open_workshop(database) as workshop:
         await workshop.jobs(2)
         retried, snoozed = await workshop.claim(2)
-        await workshop.finish(retried, Outcome.RETRY, error="not now", rest_seconds=1)
+        await workshop.finish(retried, Outcome.RETRY, error="not now", retry_delay_seconds=1)
         until = retried.created_at.replace(year=2100)
         await workshop.finish(snoozed, Outcome.SNOOZE, until=until)
     move = "interval '1 day'"
@@ -72,7 +72,7 @@ async def test_a_bot_of_the_future_takes_an_order(database: str) -> None:
         bot = await auto_bot(Submitter(running.committer))
         await Submitter(running.committer).order()
     rows(database, "UPDATE bots SET updated_at = updated_at + interval '1 day'")
-    async with Service(database, read_models=(), processors=(Dispatch(),)):
+    async with Service(database, read_models=(), processors=(OrderDispatch(),)):
         taken = "SELECT bot_id FROM orders WHERE bot_id IS NOT NULL"
         await eventually(lambda: rows(database, taken) == [(bot.id,)], 3)
 
@@ -80,7 +80,9 @@ async def test_a_bot_of_the_future_takes_an_order(database: str) -> None:
 async def test_an_operation_of_the_future_has_rested_long_enough(database: str) -> None:
     rows(database, INSERT_OPERATION)
     async with Service(database, read_models=(), processors=()) as running:
-        found = await running.read(lambda reader: find_due(reader, patience_seconds=0, limit=10))
+        found = await running.read(
+            lambda reader: find_due(reader, standby_delay_seconds=0, limit=10)
+        )
     assert len(found) == 1
 
 

@@ -11,7 +11,7 @@ from daybook.api.runtime.load_shedding import Thresholds
 from daybook.api.runtime.service import Service
 from daybook.domain.messages.commands import _message
 from daybook.processors import leader, operation_executor
-from daybook.processors.operation_executor import Operations
+from daybook.processors.operation_executor import OperationExecutor
 from daybook.projections.messages.operations import DueOperation
 from tests.api.messages.test_operations import BUSY, CALM, make_busy, opened, push, until_done
 from tests.api.messages.test_push_and_ack import item
@@ -39,7 +39,9 @@ def completed_count(database: str) -> int:
 
 @asynccontextmanager
 async def serving(database: str, thresholds: Thresholds) -> AsyncIterator[Service]:
-    service = Service(database, read_models=(), processors=[Operations()], thresholds=thresholds)
+    service = Service(
+        database, read_models=(), processors=[OperationExecutor()], thresholds=thresholds
+    )
     async with service:
         yield service
 
@@ -50,7 +52,7 @@ async def test_an_accepted_operation_is_executed_upon_its_notification(
     # S3-23: an operation does not wait for the next poll.
     monkeypatch.setattr(leader, "POLL_SECONDS", FOR_EVER_SECONDS)
     monkeypatch.setattr(operation_executor, "POLL_SECONDS", FOR_EVER_SECONDS)
-    async with opened(database, CALM, [Operations()]), opened(database, BUSY) as api:
+    async with opened(database, CALM, [OperationExecutor()]), opened(database, BUSY) as api:
         for _ in range(3):
             await asyncio.sleep(0.3)
             (one,) = await accept(api, 1)
@@ -95,7 +97,7 @@ async def test_in_a_lane_jobs_are_created_in_the_order_of_acceptance(database: s
                 api, *(item(number, partition=one) for one in wanted for _ in range(count))
             )
             assert answer.status == 202
-    async with opened(database, CALM, [Operations()]):
+    async with opened(database, CALM, [OperationExecutor()]):
         await eventually(lambda: completed_count(database) >= 60, seconds=60)
     for lane in lanes:
         created = [int(number) for (number,) in rows(database, CREATED, {"partition": lane})]

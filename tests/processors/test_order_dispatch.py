@@ -12,7 +12,7 @@ from daybook.domain.command import Command
 from daybook.domain.orders.commands import DeleteBot
 from daybook.domain.orders.order import OrderKind
 from daybook.eventlog.origin import Origin
-from daybook.processors.order_dispatch import Dispatch
+from daybook.processors.order_dispatch import OrderDispatch
 from daybook.processors.processor import Runtime, Session
 from tests.support.committer import Submitter, eventually, rows
 from tests.support.running.service import (
@@ -141,7 +141,7 @@ async def test_leftover_orders_or_bots_cause_no_further_claims(
     assert 1 <= dispatch.looks_count - before <= 2
 
 
-class Counting(Dispatch):
+class Counting(OrderDispatch):
     def __init__(self) -> None:
         self.looks_count = 0
 

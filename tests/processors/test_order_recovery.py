@@ -11,7 +11,7 @@ from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.commands import CreateBot, RestoreBot
 from daybook.domain.orders.order import Order, OrderStatus
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.processors.order_recovery import Recovery
+from daybook.processors.order_recovery import OrderClaimRecovery
 from daybook.projections.doctor.doctor import examine
 from daybook.projections.doctor.finding import Health
 from tests.support.committer import Submitter, eventually, live_rows
@@ -85,7 +85,7 @@ async def test_a_bot_that_reports_in_time_is_left_alone(database: str) -> None:
 
 
 async def test_an_order_that_the_timer_completes_does_not_expire(database: str) -> None:
-    async with running(database, processors=[Recovery()]) as submitter:
+    async with running(database, processors=[OrderClaimRecovery()]) as submitter:
         await claimed(submitter, seconds=0)
         await asyncio.sleep(0.5)
 

@@ -13,7 +13,7 @@ from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.commands import ReleaseOrder
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.leader import STANDBY_DELAY_SECONDS, TRY_LEADER_LOCK
-from daybook.processors.order_timers import Completions
+from daybook.processors.order_timers import OrderTimers
 from daybook.processors.processor import Processor, Runtime, Session, WakesOn
 from tests.support.committer import Submitter, eventually, open_submitter, rows
 from tests.support.databases.tcp_proxy import proxy_to
@@ -132,7 +132,7 @@ async def _complete_all(conninfo: str, submitter: Submitter) -> None:
         notifier=service.notifier,
     )
     async with await connect(reader_conninfo(conninfo)) as connection:
-        await Completions().work(runtime, Session(connection, 0))
+        await OrderTimers().work(runtime, Session(connection, 0))
 
 
 class Watching(Processor):
@@ -163,7 +163,7 @@ async def test_a_failing_leader_lock_lets_no_processor_run(own_database: str) ->
     # S0-82: a failing lock admits no process
     rows(own_database, "REVOKE EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) FROM PUBLIC")
     watcher = Watching()
-    async with running(own_database, processors=[watcher, Completions()]) as submitter:
+    async with running(own_database, processors=[watcher, OrderTimers()]) as submitter:
         await claimed(submitter, seconds=0)
         await asyncio.sleep(1)
         assert completed(own_database) == watcher.turns == []
@@ -280,7 +280,7 @@ async def test_a_late_completion_of_a_released_claim_does_not_shorten_the_next(
 
 async def test_a_bot_that_must_report_is_not_completed_by_time(database: str) -> None:
     # D-06
-    async with running(database, processors=[Completions()]) as submitter:
+    async with running(database, processors=[OrderTimers()]) as submitter:
         await claimed(submitter, seconds=0, completion=CompletionMode.ACK)
         await asyncio.sleep(0.3)
 
@@ -299,7 +299,7 @@ class Broken(Processor):
 async def test_a_defect_in_one_processor_leaves_the_others_at_work(
     database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running(database, processors=[Broken(), Completions()]) as submitter:
+    async with running(database, processors=[Broken(), OrderTimers()]) as submitter:
         order = await claimed(submitter, seconds=0.1)
         await eventually(lambda: completed(database) == [order.id])
 

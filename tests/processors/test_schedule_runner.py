@@ -9,7 +9,7 @@ import pytest
 from daybook.api.runtime.service import Service
 from daybook.domain.schedules.commands import RUNS_MAX, PutSchedule
 from daybook.domain.schedules.schedule import MissedRuns
-from daybook.processors.schedule_runner import Schedules
+from daybook.processors.schedule_runner import CronRunner
 from tests.support.committer import (
     Submitter,
     eventually,
@@ -30,7 +30,7 @@ COUNT_JOBS = "SELECT count(*) FROM jobs"
 
 
 def service(database: str) -> Service:
-    return Service(database, read_models=(), processors=(Schedules(),))
+    return Service(database, read_models=(), processors=(CronRunner(),))
 
 
 def slots(database: str) -> list[datetime]:

@@ -15,11 +15,16 @@ CLOSED = (
     "daybook.spent_keys",
     "daybook_past.keys",
     "daybook.checkpoint_rows",
+    "daybook.quarantined_rows",
+    "daybook.quarantine_scans",
 )
 AS_AUDITOR = "-c role=daybook_auditor -c search_path=daybook"
 LIST_TABLES = """
 SELECT schemaname || '.' || tablename FROM pg_tables
 WHERE schemaname IN ('daybook', 'daybook_past')
+"""
+LIST_CLOSED = f"""{LIST_TABLES}
+    AND NOT has_table_privilege('daybook_auditor', schemaname || '.' || tablename, 'SELECT')
 """
 
 
@@ -28,6 +33,13 @@ def test_an_auditor_reads_the_log_and_derived_tables(database: str, table: str) 
     # SEC-08
     with psycopg.connect(database, options=AS_AUDITOR) as auditor:
         assert auditor.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+
+
+def test_every_table_is_open_to_auditors_or_known_as_closed(database: str) -> None:
+    """A new table is closed until its migration grants SELECT to `daybook_auditor`."""
+    with psycopg.connect(database) as owner:
+        closed = {row[0] for row in owner.execute(LIST_CLOSED)}
+    assert closed == {*CLOSED}
 
 
 @pytest.mark.parametrize("table", CLOSED)

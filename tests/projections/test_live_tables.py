@@ -18,7 +18,7 @@ from daybook.eventlog.postgres.connections import writer_conninfo
 from daybook.eventlog.writing.live_table import LiveTable, Statement
 from daybook.projections.jobs.jobs import JOBS
 from daybook.projections.orders.bots import BOTS
-from daybook.projections.registry import LIVE_TABLES
+from daybook.projections.registry import LISTED_IN, LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 from tests.projections.time_travel.test_checkpoints import an_example
 from tests.support.committer import rows
 from tests.support.generated_sql import generated_sql
@@ -54,6 +54,15 @@ def test_declared_columns_exist_with_their_types(database: str, table: LiveTable
     stored = dict(rows(database, READ_COLUMNS, {"table": f"daybook.{table.name}"}))
     declared = {one.name: TYPES.get(one.type, one.type) for one in table.columns.values()}
     assert declared.items() <= stored.items()
+
+
+def test_an_aggregate_that_is_set_aside_leaves_every_table_with_a_row_under_its_id(
+    database: str,
+) -> None:
+    names = [one.name for one in LIVE_TABLES[:-1]]
+    names += [one.name for one in (*WRITTEN_MODELS, *READ_MODELS)]
+    columns = {name: rows(database, READ_COLUMNS, {"table": f"daybook.{name}"}) for name in names}
+    assert {*LISTED_IN} == {name for name in names if ("id", "uuid") in columns[name]}
 
 
 @pytest.mark.parametrize("table", LIVE_TABLES, ids=attrgetter("name"))

@@ -269,8 +269,8 @@ class StandIn:
                 self.add(**{"queue": job["queue"], **one})
             self._set(job, status="COMPLETED", claimId=None, result=result.get("result"))
         elif outcome == "retry" and job["attempts"] < job["attemptsMax"]:
-            rest_seconds = result.get("retryAfterSeconds", 0.01)
-            self._back(job, error=result["error"], runAt=self._in(rest_seconds))
+            retry_delay_seconds = result.get("retryAfterSeconds", 0.01)
+            self._back(job, error=result["error"], runAt=self._in(retry_delay_seconds))
         elif outcome in ("retry", "fail"):
             self._set(job, status="DEAD", claimId=None, error=result["error"])
         else:

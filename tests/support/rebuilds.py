@@ -143,7 +143,7 @@ class Evening:
             if self.chance.random() < 0.8:
                 outcome = self.chance.choice([*Outcome])
                 until = job.created_at if outcome is Outcome.SNOOZE else None
-                await self.workshop.finish(job, outcome, until=until, rest_seconds=0)
+                await self.workshop.finish(job, outcome, until=until, retry_delay_seconds=0)
 
     async def decide(self, _bots: Any) -> None:
         await self.submitter.submit(

@@ -56,7 +56,7 @@ def fill(database: str) -> None:
             await workshop.jobs(3)
             first, second = await workshop.claim(2)
             await workshop.finish(first, Outcome.DONE, result=raw('"done"'))
-            await workshop.finish(second, Outcome.RETRY, error="no luck", rest_seconds=60.0)
+            await workshop.finish(second, Outcome.RETRY, error="no luck", retry_delay_seconds=60.0)
             # A number that is drawn and given back, as by a transaction that fails.
             rows(database, "SELECT nextval('stored_events_notification_id_seq')")
             await submitter.order()

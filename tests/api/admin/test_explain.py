@@ -33,6 +33,14 @@ async def test_an_order_without_a_bot_explains_the_orders_ahead(api: Api) -> Non
     assert (await explained(api, "orders", second))["reasons"][1]["ahead"] == 0
 
 
+async def test_an_order_waits_for_a_bot_that_claims_by_itself(api: Api) -> None:
+    order = await api.order()
+    await api.post("/api/bots", {"autoClaim": False})
+    explanation = await explained(api, "orders", order)
+    assert codes(explanation) == ["NoIdleBot", "BehindPriority"]
+    assert explanation["reasons"][0]["detail"] == "No bot in service claims by itself."
+
+
 async def test_an_order_that_is_being_cooked_names_its_bot_and_when_it_is_due(api: Api) -> None:
     order, bot = await api.cooking()
     explanation = await explained(api, "orders", order)

@@ -328,20 +328,38 @@ async def test_the_previous_secret_does_not_outlive_the_key(shut: Api, database:
     assert (await Holder(shut, key).get("/api/me")).problem == (401, "unauthorized")
 
 
+async def test_a_throttled_address_is_logged_with_the_time_it_is_told_to_wait(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_api(database, auth="keys", failed_keys_per_address_max=1) as api:
+        from_an_address(api)
+        await api.ask("GET", "/api/me", cookie="daybook_key=x")
+        await asyncio.sleep(1.1)
+        refused = await api.ask("GET", "/api/me", cookie="daybook_key=x")
+    (hit,) = [one for one in caplog.records if one.getMessage() == "rate_limit.hit"]
+    assert vars(hit)["context"]["retryAfterSeconds"] == int(refused.headers["retry-after"]) < 60
+
+
+def from_an_address(api: Api) -> Any:
+    """Lets the requests come from a public address; returns the app."""
+    inner = api.app
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await inner({**scope, "client": ("192.0.2.7", 4711)}, receive, send)
+
+    api.app = app  # type: ignore[assignment]  # an ASGI app, like the other
+    return inner
+
+
 async def test_invalid_keys_in_cookies_are_counted_too(database: str) -> None:  # SEC-09
     async with open_api(database, auth="keys", failed_keys_per_address_max=2) as api:
-        inner = api.app
-
-        async def from_an_address(scope: Any, receive: Any, send: Any) -> None:
-            await inner({**scope, "client": ("192.0.2.7", 4711)}, receive, send)
-
-        api.app = from_an_address  # type: ignore[assignment]  # an ASGI app, like the other
+        inner = from_an_address(api)
         statuses = [
             (await api.ask("GET", "/api/me", cookie="daybook_key=x")).status for _ in range(4)
         ]
         assert statuses == [401, 401, 429, 429]
         # From then on the process rejects that address without the database.
-        inner.authenticator.failed_keys._write_unlogged = None  # type: ignore[attr-defined]  # ours
+        inner.authenticator.failed_keys._run_relaxed = None
         again = await api.ask("GET", "/api/me", cookie="daybook_key=x")
         assert again.problem == (429, "rate-limited")
         assert 0 < int(again.headers["retry-after"]) <= 60

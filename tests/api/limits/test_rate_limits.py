@@ -240,7 +240,7 @@ async def test_restaurants_and_routes_are_limited_each_by_itself(api: Api) -> No
     one, other = uuid4(), uuid4()
 
     async def ask(restaurant: Any, route: str) -> bool:
-        result = await limits.admit(
+        result = await limits.charge(
             restaurant,
             pseudonym="ada",
             address="192.0.2.1",
@@ -253,7 +253,7 @@ async def test_restaurants_and_routes_are_limited_each_by_itself(api: Api) -> No
     assert [await ask(one, "join") for _ in range(4)] == [True] * 3 + [False]
     assert await ask(other, "join")
     for number in range(16):
-        result = await limits.admit(
+        result = await limits.charge(
             uuid4(),
             pseudonym=f"{number}",
             address="192.0.2.1",
@@ -375,7 +375,7 @@ async def test_a_limiter_without_its_database_raises_and_does_not_guess() -> Non
     async with Service(nowhere, guest_key=GUEST_KEY, read_models=(), processors=()) as service:
         limits = App(service, some_settings()).rate_limits
         with pytest.raises(UnavailableError):
-            await limits.admit(
+            await limits.charge(
                 uuid4(),
                 pseudonym="p",
                 address="a",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.processors.operation_executor import Operations
+from daybook.processors.operation_executor import OperationExecutor
 from daybook.projections.doctor.doctor import examine
 from tests.api.messages.test_operations import (
     BUSY,
@@ -100,7 +100,7 @@ async def test_an_operation_that_keeps_failing_ends_as_failed_and_is_listed(
         good = await accepted(api, item("good", partition="b"))
         bad = await accepted(api, item("bad"))
         with processor_log(caplog) as records:
-            async with opened(database, CALM, [Operations()]):
+            async with opened(database, CALM, [OperationExecutor()]):
                 failed = await until_failed(api, bad)
                 await until_done(api, good)
         assert (failed["retryCount"], failed["attemptsMax"]) == (3, 3)
@@ -127,7 +127,7 @@ async def test_a_database_that_cannot_write_is_waited_for_and_is_no_attempt(
     database: str, repair: Callable[[], None], trouble: str
 ) -> None:
     # S3-29: only the operation's own failures count.
-    async with opened(database, BUSY) as api, opened(database, CALM, [Operations()]):
+    async with opened(database, BUSY) as api, opened(database, CALM, [OperationExecutor()]):
         delayed = await accepted(api, item(trouble))
         path = f"/api/v1/operations/{delayed}"
         body = (await api.get(f"{path}?wait=true&timeout=2000")).json
@@ -141,7 +141,7 @@ async def test_doctor_reports_a_failed_operation_and_explain_names_the_fix(
     database: str,
 ) -> None:
     # S3-49, S3-61, D-43
-    async with opened(database, BUSY) as api, opened(database, CALM, [Operations()]) as calm:
+    async with opened(database, BUSY) as api, opened(database, CALM, [OperationExecutor()]) as calm:
         bad = await accepted(api, item("bad"))
         await until_failed(api, bad)
         job = {"queue": "mail", "type": "message", "partition": "a", "uniqueKey": "a/job"}
@@ -177,7 +177,7 @@ async def test_a_retried_operation_keeps_its_position(
     database: str, repair: Callable[[], None]
 ) -> None:
     # D-43: later operations waited.
-    async with opened(database, BUSY) as api, opened(database, CALM, [Operations()]) as calm:
+    async with opened(database, BUSY) as api, opened(database, CALM, [OperationExecutor()]) as calm:
         bad = await accepted(api, item("first"), item("bad"))
         await until_failed(api, bad)
         after = await push(calm, item("after"))
@@ -196,7 +196,7 @@ async def test_a_retried_operation_keeps_its_position(
 
 @pytest.mark.usefixtures("repair")
 async def test_a_failed_operation_that_is_cancelled_lets_its_lane_go_on(database: str) -> None:
-    async with opened(database, BUSY) as api, opened(database, CALM, [Operations()]) as calm:
+    async with opened(database, BUSY) as api, opened(database, CALM, [OperationExecutor()]) as calm:
         bad = await accepted(api, item("bad"))
         await until_failed(api, bad)
         after = await push(calm, item("after"))
@@ -215,7 +215,7 @@ async def test_where_a_queue_skips_its_lanes_go_on_and_a_retry_comes_in_last(
     database: str, repair: Callable[[], None]
 ) -> None:
     # D-43
-    async with opened(database, BUSY) as api, opened(database, CALM, [Operations()]) as calm:
+    async with opened(database, BUSY) as api, opened(database, CALM, [OperationExecutor()]) as calm:
         await calm.ask("PUT", "/api/queues/mail", {"lanes": "skip"})
         bad = await accepted(api, item("bad"))
         await until_failed(api, bad)
@@ -232,7 +232,7 @@ async def test_failed_operations_do_not_count_as_pending(
     database: str, repair: Callable[[], None]
 ) -> None:
     # They would make every later push look as if it had to wait for ever.
-    async with opened(database, BUSY) as api, opened(database, CALM, [Operations()]) as calm:
+    async with opened(database, BUSY) as api, opened(database, CALM, [OperationExecutor()]) as calm:
         bad = await accepted(api, item("bad"))
         await until_failed(api, bad)
         for number in range(5):

@@ -14,7 +14,7 @@ from daybook.api.runtime.service import Service
 from daybook.audit.invariant import Verdict
 from daybook.domain.jobs.create import RESTARTED_BECAUSE
 from daybook.eventlog.reading.follower import Projection
-from daybook.processors.operation_executor import Operations
+from daybook.processors.operation_executor import OperationExecutor
 from daybook.processors.processor import Processor
 from daybook.projections.messages.ended_operations import EndedOperations
 from daybook.projections.rebuild.rebuild import rebuilding
@@ -114,7 +114,7 @@ async def test_a_busy_service_accepts_a_push_and_carries_it_out_later(database: 
         path = f"/api/v1/operations/{body['operationId']}"
         assert (await api.get(path)).json["status"] == "pending"
         assert await pop(api) == []
-        async with opened(database, CALM, [Operations()]):
+        async with opened(database, CALM, [OperationExecutor()]):
             done = await until_done(api, body["operationId"])
         created = [(one["partition"], one["status"]) for one in done["result"]["messages"]]
         assert created == [("a", "created"), ("b", "created")]
@@ -146,7 +146,7 @@ async def test_direct_queued_and_direct_again_come_out_in_the_order_they_came_in
         (waiting,) = rows(database, "SELECT id FROM jobs WHERE partition = 'a'")
         why = (await calm.get(f"/api/jobs/{waiting[0]}/explain")).json
         assert why["reasons"][0]["code"] == "BlockedByOperation", why
-        async with opened(database, CALM, [Operations()]):
+        async with opened(database, CALM, [OperationExecutor()]):
             assert await drained_lane(calm, 4) == ["Y1", "Y2", "Z", "job"]
     await assert_tables_are_what_the_log_says(database)
 
@@ -168,7 +168,10 @@ async def test_a_message_that_was_pushed_before_is_found_when_it_is_carried_out(
     database: str,
 ) -> None:
     # S3-11, D-44
-    async with opened(database, CALM, [Operations()]) as calm, opened(database, BUSY) as busy:
+    async with (
+        opened(database, CALM, [OperationExecutor()]) as calm,
+        opened(database, BUSY) as busy,
+    ):
         assert (await push(calm, item(1, transactionId="t"))).status == 201
         await make_busy(busy)
         answer = await push(busy, item(2, transactionId="t"))
@@ -185,7 +188,10 @@ async def test_a_dead_message_is_started_over_with_the_push_that_asks_for_it(
     database: str, is_busy: bool, lanes: str
 ) -> None:
     # S3-11, D-62: and the audit has nothing against it.
-    async with opened(database, CALM, [Operations()]) as calm, opened(database, BUSY) as busy:
+    async with (
+        opened(database, CALM, [OperationExecutor()]) as calm,
+        opened(database, BUSY) as busy,
+    ):
         assert (await calm.ask("PUT", "/api/queues/mail", {"lanes": lanes})).status == 200
         assert (await push(calm, item(1, transactionId="t", attemptsMax=1))).status == 201
         (message,) = await pop(calm)
@@ -224,7 +230,7 @@ async def test_a_full_queue_turns_pushes_away_and_takes_them_again_when_drained(
         assert answer.problem == (429, "overloaded")
         assert answer.json["queueDepth"] == 3
         assert 1 <= int(answer.headers["retry-after"]) <= 60
-        async with opened(database, CALM, [Operations()]):
+        async with opened(database, CALM, [OperationExecutor()]):
             assert await drained(api, 3) == [0, 1, 2]
         await asyncio.sleep(0.6)
         # As long as others are turned away it is done at once or not at all.
@@ -246,7 +252,7 @@ async def test_a_full_lane_refuses_pushes_and_other_lanes_do_not(database: str) 
         assert 1 <= int(answer.headers["retry-after"]) <= 60
         assert (await push(api, item("b", partition="b"))).status == 202
         assert (await push(calm, item(2))).status == 202, "it has room for more"
-        async with opened(database, CALM, [Operations()]):
+        async with opened(database, CALM, [OperationExecutor()]):
             assert await drained_lane(calm, 3) == [0, 1, 2]
             again = await api.post("/api/v1/push", refused, idempotency_key="once")
             assert again.status in (201, 202), "what was true for a moment is not kept"
@@ -284,7 +290,7 @@ async def test_the_stats_count_recently_executed_operations(database: str) -> No
     async with opened(database, BUSY) as api:
         await make_busy(api)
         accepted = [(await push(api, item(number))).json["operationId"] for number in range(3)]
-        async with opened(database, CALM, [Operations()], [EndedOperations()]):
+        async with opened(database, CALM, [OperationExecutor()], [EndedOperations()]):
             for one in accepted:
                 await until_done(api, one)
             completed: list[Any] = []

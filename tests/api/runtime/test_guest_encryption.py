@@ -144,7 +144,7 @@ async def test_a_sealed_text_that_was_changed_does_not_open(api: Api, index: int
 
 async def test_with_another_service_key_no_guest_can_be_read(api: Api) -> None:
     ada = await api.service.guests.seal(RESTAURANT, ADA)
-    stranger = GuestVault(ServiceKey.of(bytes(32)), api.service.write_unlogged)
+    stranger = GuestVault(ServiceKey.of(bytes(32)), api.service.run_on_relaxed_connection)
 
     with pytest.raises(InvalidTag):
         await opened(stranger, ada)

@@ -10,7 +10,7 @@ import pytest
 from daybook.api.runtime.load_shedding import Thresholds
 from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.processors.operation_executor import Operations
+from daybook.processors.operation_executor import OperationExecutor
 from tests.api.messages.test_operations import drained, make_busy, opened, push
 from tests.api.messages.test_push_and_ack import item
 from tests.support.asgi_client import Api
@@ -69,7 +69,7 @@ async def test_a_slow_database_is_relieved_and_no_push_waits_long(database: str)
     is_calm = False
     async with (
         proxy_to(database) as proxy,
-        opened(proxy.conninfo, Thresholds(), [Operations()]) as api,
+        opened(proxy.conninfo, Thresholds(), [OperationExecutor()]) as api,
     ):
         await make_busy(api)
         for turn in range(TURNS_MAX):

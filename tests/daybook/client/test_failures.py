@@ -101,13 +101,13 @@ def test_rests_grow_and_end_with_the_time_limit() -> None:
     def rests() -> Iterator[float]:
         tries = RetryState(3600, chance)
         while True:
-            yield tries.rest_seconds(failure)
+            yield tries.retry_delay_seconds(failure)
 
     for series in [rests() for _ in range(50)]:
         limits = [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
         assert all(0 <= next(series) <= limit for limit in limits)
     with pytest.raises(Unavailable):
-        RetryState(0, chance).rest_seconds(failure)
+        RetryState(0, chance).retry_delay_seconds(failure)
 
 
 def test_a_retry_after_date_is_measured_by_the_server_date() -> None:

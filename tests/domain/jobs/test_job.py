@@ -64,7 +64,7 @@ def failed(job: Job, reason: FailureReason = FailureReason.ERROR, *, retryable: 
         error="boom",
         reason=reason,
         retryable=retryable,
-        rest_seconds=1,
+        retry_delay_seconds=1,
         now=NOON,
     )
     return after(job, *events)
@@ -114,7 +114,7 @@ def test_crashes_are_counted_separately_and_a_crash_loop_is_named() -> None:
         error="the lease expired",
         reason=FailureReason.LEASE_EXPIRED,
         retryable=True,
-        rest_seconds=1,
+        retry_delay_seconds=1,
         now=NOON,
     )
     assert isinstance(events[-1], Job.MovedToDLQ)
@@ -139,7 +139,9 @@ def test_a_release_and_a_snooze_give_the_attempt_back() -> None:
     "say",
     [
         lambda job: complete(job, claim_id=FIRST, result=NULL, now=NOON),
-        lambda job: fail(job, claim_id=FIRST, error="", retryable=True, rest_seconds=0, now=NOON),
+        lambda job: fail(
+            job, claim_id=FIRST, error="", retryable=True, retry_delay_seconds=0, now=NOON
+        ),
         lambda job: release(job, claim_id=FIRST, now=NOON),
         lambda job: snooze(job, claim_id=FIRST, until=NOON, now=NOON),
     ],

@@ -101,9 +101,9 @@ def test_a_retry_is_rescheduled_only_at_the_version_read() -> None:  # I-44
     job = failed(claimed(make_job()))
     work = work_with(job)
     work.now = NOON - timedelta(days=1)
-    moved = RescheduleRetry(job_id=job.id, version=job.version, rest_seconds=2).decide(work)
+    moved = RescheduleRetry(job_id=job.id, version=job.version, retry_delay_seconds=2).decide(work)
     assert moved.run_at == work.now + timedelta(seconds=2)
-    RescheduleRetry(job_id=job.id, version=job.version, rest_seconds=5).decide(work)
+    RescheduleRetry(job_id=job.id, version=job.version, retry_delay_seconds=5).decide(work)
     assert work.states[job.id] == moved
     assert len(work.log) == 1
 

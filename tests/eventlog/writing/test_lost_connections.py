@@ -156,7 +156,7 @@ async def test_a_batch_that_was_rolled_back_is_not_mistaken_for_another_writers_
 
 
 async def test_a_part_of_a_lost_batch_in_the_log_is_not_taken_for_the_whole(database: str) -> None:
-    """Two services derive the same command, as process managers do. The first loses its batch
+    """Two services derive the same command, as processors do. The first loses its batch
     before COMMIT, the second commits the command: the rest of the first batch is not committed."""
     shared, alone = uuid7(), uuid7()
     derived = origin()

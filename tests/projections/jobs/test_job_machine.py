@@ -223,7 +223,7 @@ class WorkshopMachine(RuleBasedStateMachine):
             claim_id=claim_id,
             outcome=outcome,
             error="boom",
-            rest_seconds=0,
+            retry_delay_seconds=0,
             until=NOON,
             then=then,
         )

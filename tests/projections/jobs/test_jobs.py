@@ -93,7 +93,7 @@ async def test_a_failed_job_backs_off_and_is_retried(database: str) -> None:
     async with open_workshop(database) as workshop:
         await workshop.job()
         (job,) = await workshop.claim()
-        await workshop.finish(job, Outcome.RETRY, error="boom", rest_seconds=0.2)
+        await workshop.finish(job, Outcome.RETRY, error="boom", retry_delay_seconds=0.2)
         assert await workshop.claim() == []
         await asyncio.sleep(0.25)
         ((again),) = await workshop.claim()

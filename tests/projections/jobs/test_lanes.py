@@ -96,7 +96,7 @@ async def test_a_head_that_backs_off_or_is_scheduled_blocks_its_lane(database: s
         await workshop.jobs(2, partition="later")
         await workshop.jobs(2, partition="resting")
         (head,) = await workshop.claim(5)
-        await workshop.finish(head, Outcome.RETRY, error="boom", rest_seconds=60)
+        await workshop.finish(head, Outcome.RETRY, error="boom", retry_delay_seconds=60)
         assert await workshop.claim(5) == []
 
 
@@ -369,7 +369,7 @@ async def finish_somehow(
     workshop: Workshop, job: Job, chance: random.Random, done: list[Job]
 ) -> None:
     outcome = chance.choice([Outcome.DONE, Outcome.DONE, Outcome.RETRY, Outcome.RELEASE])
-    fields: dict[str, Any] = {"rest_seconds": 0} if outcome is Outcome.RETRY else {}
+    fields: dict[str, Any] = {"retry_delay_seconds": 0} if outcome is Outcome.RETRY else {}
     if (await workshop.finish(job, outcome, **fields)).status is JobStatus.DEAD:
         await workshop.submit(CancelJob(job.id))
     done.append(job)

@@ -234,10 +234,10 @@ def test_an_operation_of_an_unknown_kind_is_an_error(kind: str) -> None:
 @pytest.mark.parametrize(
     ("query", "given", "index"),
     [
-        (FIND_DUE, {"patience": 0, "limit": 50}, "operations_pending_idx"),
+        (FIND_DUE, {"standby_delay_seconds": 0, "limit": 50}, "operations_pending_idx"),
         (READ_BACKLOG, {}, "operations_fresh_idx"),
         (COUNT_FAILED, {"limit": 10}, "operations_failed_idx"),
-        (COUNT_RELATED_LANES, {"tied": [UUID(int=1)]}, "operation_lanes_pkey"),
+        (COUNT_RELATED_LANES, {"related_ids": [UUID(int=1)]}, "operation_lanes_pkey"),
     ],
 )
 async def test_reads_of_operations_use_an_index(
@@ -247,6 +247,6 @@ async def test_reads_of_operations_use_an_index(
     async with await connect(reader_conninfo(database)) as reader:
         for planner in ("enable_seqscan", "enable_sort"):
             await reader.execute(f"SET {planner} = off".encode())
-        plain = query.replace("%(tied)b", "%(tied)s")
+        plain = query.replace("%(related_ids)b", "%(related_ids)s")
         plan = await (await reader.execute(f"EXPLAIN {plain}".encode(), given)).fetchall()
     assert any(index in line for (line,) in plan), plan

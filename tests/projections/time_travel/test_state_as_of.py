@@ -73,7 +73,7 @@ async def a_day(database: str, seed: int) -> None:
                 await workshop.submit(RetryJob(job.id))
             for claimed in await workshop.claim(1):
                 outcome = chance.choice([Outcome.DONE, Outcome.FAIL, Outcome.RETRY])
-                await workshop.finish(claimed, outcome, error="x", rest_seconds=0)
+                await workshop.finish(claimed, outcome, error="x", retry_delay_seconds=0)
 
 
 async def copy_natively(database: str) -> None:
