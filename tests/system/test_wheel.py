@@ -231,6 +231,8 @@ def test_alone_it_is_a_small_client_and_worker(
         assert worker.signal_and_wait(signal.SIGTERM) == 0, worker.output
     assert bare.run("python", "-c", FINISHED, job_id, **variables).strip() == "COMPLETED"
     assert bare.run("daybook", "--version") == f"daybook {version()}\n"
+    words = {"COMP_WORDS": "daybook wor", "COMP_CWORD": "1"}
+    assert bare.run("daybook", _DAYBOOK_COMPLETE="bash_complete", **words) == "plain,worker\n"
 
     assert _installed_bytes(bare) <= INSTALLED_BYTES_MAX
     seconds = [float(bare.run("python", "-c", IMPORT)) for _ in range(IMPORTS_COUNT)]
