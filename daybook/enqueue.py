@@ -40,9 +40,9 @@ def enqueue(
 
     Raises BadValue for an invalid field, and EnqueueFailed for a connection that cannot write the
     job. The log stores the actor with the prefix `enqueue:`, which no API key's actor has."""
-    from daybook.projections import transactional_enqueue as service
-
     with _errors_for_callers():
+        from daybook.projections import transactional_enqueue as service
+
         new = _new_job({**options, "queue": queue, "type": type}, payload)
         (one,) = service.enqueue(connection, [new], _origin(actor))
     return one.job.id
@@ -58,9 +58,9 @@ async def enqueue_async(
     **options: Unpack[EnqueueOptions],
 ) -> UUID:
     """As `enqueue`, on an async connection."""
-    from daybook.projections import transactional_enqueue as service
-
     with _errors_for_callers():
+        from daybook.projections import transactional_enqueue as service
+
         new = _new_job({**options, "queue": queue, "type": type}, payload)
         (one,) = await service.enqueue_async(connection, [new], _origin(actor))
     return one.job.id
@@ -90,9 +90,12 @@ def _origin(actor: str) -> "Origin":
 
 @contextmanager
 def _errors_for_callers() -> Iterator[None]:
-    from daybook.domain.errors import BadValueError
-    from daybook.projections.transactional_enqueue import EnqueueError
-
+    try:
+        from daybook.domain.errors import BadValueError
+        from daybook.projections.transactional_enqueue import EnqueueError
+    except ModuleNotFoundError as error:
+        sentence = f"enqueue needs {error.name}: install it with pip install 'daybook[postgres]'."
+        raise EnqueueFailed(sentence, code="not_installed") from error
     try:
         yield
     except BadValueError as error:

@@ -33,8 +33,8 @@ class BadValue(DaybookError, ValueError):
 
 
 class EnqueueFailed(DaybookError):
-    """`enqueue` cannot write on the given connection. `code` is one of not_a_connection,
-    autocommit, no_daybook and not_granted."""
+    """`enqueue` cannot write on the given connection. `code` is one of not_installed,
+    not_a_connection, autocommit, no_daybook and not_granted."""
 
 
 class Unavailable(DaybookError):

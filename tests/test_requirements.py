@@ -18,8 +18,9 @@ VOCABULARY = {"Created", "Claimed", "Completed", "Failed", "MovedToDLQ"}
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_required_packages_are_dependencies(package: str) -> None:  # SX-06
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = [text for text in project["project"]["dependencies"] if text.startswith(package)]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lists = (project["dependencies"], *project["optional-dependencies"].values())
+    wanted = [text for texts in lists for text in texts if text.startswith(package)]
     assert len(wanted) == 1
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from traceback import walk_tb
 
 import click
 
@@ -242,3 +243,14 @@ def main() -> None:
     except SetupError as error:
         say(str(error))
         sys.exit(2)
+    except ModuleNotFoundError as error:
+        if not _lacks_extra(error):
+            raise
+        say(f"This command needs {error.name}: install it with pip install 'daybook[server]'.")
+        sys.exit(2)
+
+
+def _lacks_extra(error: ModuleNotFoundError) -> bool:
+    """Whether a module of Daybook needs the missing one, rather than the module of a worker."""
+    *_, (frame, _line) = walk_tb(error.__traceback__)
+    return str(frame.f_globals["__name__"]).startswith("daybook.")

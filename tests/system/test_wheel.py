@@ -1,20 +1,31 @@
-"""The wheel in a project that has packages named `domain`, `api`, `bench` and `audit` itself."""
+"""The wheel in a project that has packages named `domain`, `api`, `bench` and `audit` itself: with
+the packages of the `server` extra, and alone."""
 
+import re
 import shutil
 import signal
 import subprocess
 import venv
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from daybook.api.version import version
 from tests.conftest import reachable_directory
 from tests.support.running.processes import ROOT, SECONDS_MAX, DaybookProcess, Process, environment
+from tests.support.running.service_process import ServiceWithPostgres
 
 INSTALL_SECONDS_MAX = 240
+# Three times what it takes on a free core.
+IMPORT_SECONDS_MAX = 0.2
+IMPORTS_COUNT = 10
+INSTALLED_BYTES_MAX = 15_000_000
+# A new environment has these.
+INSTALLERS = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence.pth")
 OWN_PACKAGES = ("api", "audit", "bench", "domain", "eventlog", "processors", "projections")
 
 # The user's own code: it imports its own packages, and Daybook beside them.
@@ -41,6 +52,35 @@ with psycopg.connect(sys.argv[1]) as connection, connection.transaction():
     daybook.enqueue(connection, queue="greetings", type="greet", payload={"name": "Ada"})
 """
 
+CLIENT = """
+from daybook import Client
+
+with Client() as client:
+    print(client.enqueue("greetings", "greet", {"name": "Grace"}).id)
+"""
+FINISHED = """
+import sys
+from uuid import UUID
+from daybook import Client
+
+with Client() as client:
+    print(client.get(UUID(sys.argv[1])).status.value)
+"""
+IMPORT = """
+import time
+began = time.perf_counter()
+import daybook
+print(time.perf_counter() - began)
+"""
+NOT_INSTALLED = """
+from daybook import EnqueueFailed, enqueue
+
+try:
+    enqueue(None, queue="greetings", type="greet")
+except EnqueueFailed as error:
+    print(error.code, error)
+"""
+
 
 @dataclass(frozen=True)
 class Project:
@@ -52,18 +92,23 @@ class Project:
     def command(self, *arguments: str | Path) -> list[str]:
         return [str(self.root / "env" / "bin" / arguments[0]), *map(str, arguments[1:])]
 
-    def run(self, *arguments: str | Path) -> str:
-        done = subprocess.run(
+    def run(self, *arguments: str | Path, **variables: str) -> str:
+        done = self.run_to_end(*arguments, **variables)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def run_to_end(
+        self, *arguments: str | Path, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             self.command(*arguments),
             cwd=self.root,
-            env=self._environment(),
+            env=self._environment(**variables),
             capture_output=True,
             text=True,
             timeout=SECONDS_MAX,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
     def start(self, *arguments: str | Path, **variables: str) -> Process:
         program, environment = self.command(*arguments), self._environment(**variables)
@@ -87,7 +132,7 @@ def wheel() -> Iterator[Path]:
                 symlinks=True,
                 ignore=shutil.ignore_patterns("*.pyc"),
             )
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
     venv.create(directory / "build", with_pip=True)
     pip = [str(directory / "build" / "bin" / "pip"), "--quiet", "wheel", "--no-deps"]
@@ -99,6 +144,21 @@ def wheel() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def project(wheel: Path) -> Iterator[Project]:
+    """With the service, at the versions of the lock."""
+    lock = str(ROOT / "requirements.lock")
+    with _project(["--require-hashes", "-r", lock], ["--no-deps", str(wheel)]) as project:
+        yield project
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path) -> Iterator[Project]:
+    """As `pip install daybook` leaves it."""
+    with _project([str(wheel)]) as project:
+        yield project
+
+
+@contextmanager
+def _project(*requests: list[str]) -> Iterator[Project]:
     root = reachable_directory()
     for package in OWN_PACKAGES:
         (root / package).mkdir()
@@ -106,9 +166,8 @@ def project(wheel: Path) -> Iterator[Project]:
     (root / "greetings.py").write_text(WORKER)
     (root / "shop.py").write_text(ENQUEUE)
     venv.create(root / "env", with_pip=True)
-    pip = [str(root / "env" / "bin" / "pip"), "--quiet", "install"]
-    _install([*pip, "--require-hashes", "-r", str(ROOT / "requirements.lock")])
-    _install([*pip, "--no-deps", str(wheel)])
+    for request in requests:
+        _install([str(root / "env" / "bin" / "pip"), "--quiet", "install", *request])
     yield Project(root, root / "data")
     shutil.rmtree(root, ignore_errors=True)
 
@@ -159,6 +218,62 @@ def test_beside_packages_of_the_same_names_everything_runs(project: Project) -> 
         assert "Commands:" in project.run("daybook", "--help")
         assert "bench" not in project.run("daybook", "--help").partition("Commands:")[2]
         assert service.signal_and_wait(signal.SIGTERM) == 0
+
+
+@pytest.mark.slow
+def test_alone_it_is_a_small_client_and_worker(
+    bare: Project, own_service: ServiceWithPostgres
+) -> None:
+    variables = {"DAYBOOK_URL": own_service.url}
+    job_id = bare.run("python", "-c", CLIENT, **variables).strip()
+    with bare.start("daybook", "worker", "greetings:worker", **variables) as worker:
+        assert worker.says("greeted Grace from own api"), worker.output
+        assert worker.signal_and_wait(signal.SIGTERM) == 0, worker.output
+    assert bare.run("python", "-c", FINISHED, job_id, **variables).strip() == "COMPLETED"
+    assert bare.run("daybook", "--version") == f"daybook {version()}\n"
+    words = {"COMP_WORDS": "daybook wor", "COMP_CWORD": "1"}
+    assert bare.run("daybook", _DAYBOOK_COMPLETE="bash_complete", **words) == "plain,worker\n"
+
+    assert _installed_bytes(bare) <= INSTALLED_BYTES_MAX
+    seconds = [float(bare.run("python", "-c", IMPORT)) for _ in range(IMPORTS_COUNT)]
+    assert min(seconds) <= IMPORT_SECONDS_MAX
+
+
+def _installed_bytes(project: Project) -> int:
+    (packages,) = (project.root / "env" / "lib").glob("python*/site-packages")
+    return sum(
+        path.stat().st_size
+        for path in packages.rglob("*")
+        if path.is_file()
+        and path.relative_to(packages).parts[0].partition("-")[0] not in INSTALLERS
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", ["serve", "migrate", "doctor", "keys list", "audit check"])
+def test_a_command_without_its_packages_says_what_to_install(bare: Project, arguments: str) -> None:
+    ended = bare.run_to_end("daybook", *arguments.split())
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert re.fullmatch(
+        r"This command needs \w+: install it with pip install 'daybook\[server\]'\.\n", ended.stderr
+    )
+
+
+@pytest.mark.slow
+def test_enqueue_without_its_packages_says_what_to_install(bare: Project) -> None:
+    remedy = "install it with pip install 'daybook[postgres]'."
+    assert (
+        bare.run("python", "-c", NOT_INSTALLED)
+        == f"not_installed enqueue needs psycopg: {remedy}\n"
+    )
+
+
+@pytest.mark.slow
+def test_a_worker_with_a_missing_import_of_its_own_gets_a_traceback(bare: Project) -> None:
+    (bare.root / "broken.py").write_text("import psycopg\n")
+    ended = bare.run_to_end("daybook", "worker", "broken:worker")
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("ModuleNotFoundError: No module named 'psycopg'\n")
 
 
 # The service's PostgreSQL listens on a Unix socket in a directory of its own.
