@@ -56,7 +56,7 @@ def read_model() -> None:
     entry = re.compile(r"^(READ_MODELS.*) = \(", re.M)
     assert len(entry.findall(text)) == 1
     with_entry = entry.sub(r"\1 = (BusyHours(), ", text)
-    added = "from daybook.projections.busy_hours import BusyHours\n"
+    added = "from daybook.projections.orders.busy_hours import BusyHours\n"
     first = with_entry.index("from daybook.projections.")
     registry.write_text(with_entry[:first] + added + with_entry[first:], encoding="utf-8")
 

@@ -21,7 +21,7 @@ FENCED = re.compile(r"^```.*?^```", re.M | re.S)
 FOLDERS = "api|audit|bench|daybook|docs|domain|eventlog|examples|processors|projections|tests"
 FILE = re.compile(rf"`((?:{FOLDERS})/[\w./-]+)`")
 # The reader makes these.
-NOT_THERE = {"projections/busy_hours.py"}
+NOT_THERE = {"projections/orders/busy_hours.py"}
 NAMED = re.compile(rf"`((?:{FOLDERS})/[\w./-]+\.py)`((?: `[\w.]+`,?)+)")
 MODULE = re.compile(r"`(daybook\.[a-z_]+(?:\.[a-z_]+)+)")
 BENCH = re.compile(r"\./run bench (\w+)")
