@@ -11,8 +11,8 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 from msgspec import Struct
@@ -104,7 +104,7 @@ def data_directory(chosen: Path | None) -> Iterator[Path]:
     if chosen is not None:
         yield chosen
         return
-    made = Path(tempfile.gettempdir(), f"daybook-demo-{token_hex(8)}")
+    made = Path(tempfile.gettempdir(), f"daybook-demo-{uuid4().hex}")
     # From before it exists: a stop signal may come at any moment.
     try:
         made.mkdir(mode=0o700)

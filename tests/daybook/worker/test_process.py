@@ -259,7 +259,10 @@ def test_an_address_that_is_none_is_one_sentence(start: Start) -> None:
     worker = start(["-m", "daybook", "worker", "naps:worker", "--url", "here"])
 
     assert worker.wait() == 2
-    assert worker.output == "'here' is not an address such as http://127.0.0.1:8000.\n"
+    assert worker.output == (
+        "'here' is not an address such as http://127.0.0.1:8000, nor that of a database, such as "
+        "postgresql://localhost/shop.\n"
+    )
 
 
 def test_a_worker_logs_lines_of_json(start: Start, standin: StandIn) -> None:
