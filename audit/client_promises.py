@@ -114,7 +114,7 @@ class EffectKeys(ClientPromise):
     id = "I-27"
     statement = "All attempts of one life of a job share one effect key, unique to that life."
     relevant = "SELECT 1 FROM claims_received"
-    # The fact of a claim: its value is the id and life of the job.
+    # In facts_life the key is a claim, and the value the id and life of its job.
     contradiction = """
     WITH lives AS (
         SELECT value AS life, effect_key, source_line

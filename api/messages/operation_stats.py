@@ -2,8 +2,6 @@
 
 from typing import TypedDict
 
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 from starlette.requests import Request
 from starlette.routing import Route
 
@@ -14,6 +12,7 @@ from daybook.api.keys.access import AUDITOR, CLIENT, WORKER
 from daybook.api.messages.operations import PRIORITIES
 from daybook.api.runtime.load_shedding import LoadShedder
 from daybook.domain.messages.operation import OperationKind, OperationStatus
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.messages.ended_operations import (
     EndedLately,
     EndedOperationTotals,
@@ -65,9 +64,7 @@ async def stats(_: NoParameters, request: Request) -> StatsJSON:
     }
 
 
-async def _read(
-    reader: AsyncConnection[TupleRow],
-) -> tuple[FailedOperationTotals, list[EndedLately]]:
+async def _read(reader: Connection) -> tuple[FailedOperationTotals, list[EndedLately]]:
     failed = await count_failed(reader, limit=FAILED_MAX)
     return failed, await read_ended(reader, minutes=STATS_MINUTES)
 

@@ -220,8 +220,8 @@ class Service:
         return await _with_timeout(self._read_at_least(wanted, query))
 
     async def run_on_relaxed_connection(self, query: Query[T]) -> T:
-        """Writes a row that is no event and must exist before a command: a rate limit charge, a
-        guest's key. It commits asynchronously; the command's commit makes it durable too."""
+        """Reads or writes rows that are no events and must exist before a command: rate limit
+        charges, guests' keys. Commits asynchronously; the command's commit makes them durable."""
         try:
             return await _with_timeout(
                 _run_query(self._relaxed_writers, self._relaxed_writing, query)

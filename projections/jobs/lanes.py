@@ -8,8 +8,8 @@ in its lanes until it is executed, cancelled, or fails in a queue that skips; it
 Owns `operation_lanes`, and `lanes`, whose rows exist to be locked: a transaction that enters or
 leaves a lane locks its row before it appends events. So positions rise in the order of the locks,
 and the head is never looked up while another transaction changes it. Lanes are locked after all
-rows that a command names, and then the row of the new head. A transaction that has locked that row
-and waits for the lane deadlocks: PostgreSQL aborts one of the two, and the committer repeats it.
+rows that a command names, and the row of the new head last. If another transaction holds that row
+and waits for the lane, PostgreSQL aborts one of the two, and the committer repeats it.
 """
 
 from collections.abc import Iterable, Sequence
