@@ -12,4 +12,4 @@ def version() -> str:
     project = Path(__file__).parents[2] / "pyproject.toml"
     if project.exists():
         return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
-    return importlib.metadata.version("daybook")
+    return importlib.metadata.version("daybook-queue")

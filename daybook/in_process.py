@@ -120,7 +120,7 @@ async def _started(conninfo: str) -> AsyncIterator["App"]:
     except ModuleNotFoundError as error:
         raise BadAddress(
             f"A database as the address needs more packages ({error.name} is missing): "
-            "pip install 'daybook[server]'."
+            "pip install 'daybook-queue[server]'."
         ) from error
     try:
         settings = from_environment({"database_url": conninfo, "auth": "open"})

@@ -20,7 +20,7 @@ from tests.support.running.processes import ROOT, daybook
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 REQUIREMENT = re.compile(r"([\w-]+)(?:\[([\w,]+)\])?")
-# Floors that a program with `daybook[postgres]` may import.
+# Floors that a program with `daybook-queue[postgres]` may import.
 POSTGRES_FLOORS = ("audit", "domain", "eventlog", "projections")
 BUILD_SECONDS_MAX = 280
 NEEDED = "!api !audit !daybook !domain !eventlog !processors !projections !pyproject.toml"
