@@ -94,7 +94,9 @@ def _errors_for_callers() -> Iterator[None]:
         from daybook.domain.errors import BadValueError
         from daybook.projections.transactional_enqueue import EnqueueError
     except ModuleNotFoundError as error:
-        sentence = f"enqueue needs {error.name}: install it with pip install 'daybook-queue[postgres]'."
+        sentence = (
+            f"enqueue needs {error.name}: install it with pip install 'daybook-queue[postgres]'."
+        )
         raise EnqueueFailed(sentence, code="not_installed") from error
     try:
         yield

@@ -246,7 +246,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if not _lacks_extra(error):
             raise
-        say(f"This command needs {error.name}: install it with pip install 'daybook-queue[server]'.")
+        say(
+            f"This command needs {error.name}: install it with pip install 'daybook-queue[server]'."
+        )
         sys.exit(2)
 
 

@@ -255,7 +255,8 @@ def test_a_command_without_its_packages_says_what_to_install(bare: Project, argu
     ended = bare.run_to_end("daybook", *arguments.split())
     assert (ended.returncode, ended.stdout) == (2, "")
     assert re.fullmatch(
-        r"This command needs \w+: install it with pip install 'daybook-queue\[server\]'\.\n", ended.stderr
+        r"This command needs \w+: install it with pip install 'daybook-queue\[server\]'\.\n",
+        ended.stderr,
     )
 
 
