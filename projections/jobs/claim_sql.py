@@ -1,7 +1,8 @@
-"""SQL that claims ready jobs in queues without limits; with limits: `limited_claim_sql.py`.
+"""SQL that picks and locks ready jobs in queues without limits.
 
-Each pair of a queue and a type is one short index walk, so a million other jobs or an unknown type
-does not slow a claim down.
+Queues with limits: `limited_claim_sql.py`. The claim is written by the fast update of `JOBS` in
+`jobs.py`. Each pair of a queue and a type is one short index walk, so a million other jobs or an
+unknown type does not slow a claim down.
 """
 
 from collections.abc import Iterable
