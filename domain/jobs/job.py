@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 from uuid import UUID
 
-from msgspec import Raw, Struct, to_builtins
+from msgspec import Raw, to_builtins
 from msgspec.structs import replace
 
 from daybook.domain.claim import Claim, require_claim
@@ -49,19 +49,6 @@ class FailureReason(StrEnum):
     ERROR = "error"  # Reported by the worker
     LEASE_EXPIRED = "lease_expired"
     """The worker did not report before the lease expired: it crashed or hangs."""
-
-
-class Backoff(Struct, frozen=True, gc=False):
-    """Exponential backoff with full jitter: up to base · 2ⁿ⁻¹ seconds after the nth failure,
-    capped. Full jitter keeps jobs that failed together from retrying together."""
-
-    base_seconds: float = 0.2
-    cap_seconds: float = 300.0
-
-    def seconds(self, failures_count: int, jitter: float) -> float:
-        # The cap on the exponent keeps 2ⁿ within the range of a float.
-        doublings = min(failures_count - 1, 32)
-        return jitter * min(self.base_seconds * 2.0**doublings, self.cap_seconds)
 
 
 class JobClaim(Claim, frozen=True, gc=False):

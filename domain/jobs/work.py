@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec import Raw, Struct
 
+from daybook.domain.backoff import Backoff
 from daybook.domain.claim import require_claim
 from daybook.domain.command import Lock, Need, Needs, NextNumbers, PeekAll, PickReady, UnitOfWork
 from daybook.domain.errors import ClaimLostError, LeaseHeldError, NotFoundError, Refusal
@@ -24,7 +25,7 @@ from daybook.domain.jobs.create import (
     lane_queues,
     record_creation,
 )
-from daybook.domain.jobs.job import JOB, NULL, Backoff, FailureReason, Job
+from daybook.domain.jobs.job import JOB, NULL, FailureReason, Job
 from daybook.domain.jobs.queue import QUEUE
 
 BACKOFF = Backoff()

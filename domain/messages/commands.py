@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from daybook.domain.backoff import Backoff
 from daybook.domain.command import (
     CommandPriority,
     CountRelated,
@@ -25,7 +26,6 @@ from daybook.domain.jobs.create import (
     create_job,
     skips_dead,
 )
-from daybook.domain.jobs.job import Backoff
 from daybook.domain.jobs.lane import lane_id
 from daybook.domain.jobs.queue import QUEUE, queue_id
 from daybook.domain.messages import operation as operations
