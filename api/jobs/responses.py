@@ -9,8 +9,7 @@ from msgspec import Struct, defstruct
 from msgspec.json import Encoder
 
 from daybook.api.http.timestamps import Moment, moment
-from daybook.domain.jobs.create import JobOptions
-from daybook.domain.jobs.job import Job, JobStatus, UniqueScope
+from daybook.domain.jobs.job import Job, JobOptions, JobStatus, UniqueScope
 from daybook.domain.jobs.queue import DeadJobPolicy, Limits, Queue
 from daybook.projections.jobs.queue_stats import QueueStats
 

@@ -20,12 +20,11 @@ from daybook.domain.jobs import job as jobs
 from daybook.domain.jobs.create import (
     JOB_NUMBERS,
     FollowUp,
-    NewJob,
     follow_up_id,
     lane_queues,
     record_creation,
 )
-from daybook.domain.jobs.job import JOB, NULL, FailureReason, Job
+from daybook.domain.jobs.job import JOB, NULL, FailureReason, Job, NewJob
 from daybook.domain.jobs.queue import QUEUE
 
 BACKOFF = Backoff()

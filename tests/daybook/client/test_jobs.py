@@ -8,10 +8,10 @@ from daybook.api.jobs.responses import BriefJob, JobJSON
 from daybook.api.messages.responses import Item
 from daybook.client.jobs import EnqueueOptions, FollowUp, Job, JobOptions, NewJob, Wire
 from daybook.client.messages import NewMessage
-from daybook.domain.jobs import create
+from daybook.domain.jobs import create, job
 
 TWINS = [
-    (JobOptions, create.BoundedOptions),
+    (JobOptions, job.BoundedOptions),
     (NewJob, NewJobBody),
     (FollowUp, create.FollowUp),
     (NewMessage, Item),
@@ -22,7 +22,7 @@ NOT_OPTIONAL = {"queue", "type", "payload"}  # Parameters of `enqueue` of their 
 
 @pytest.mark.parametrize(("twin", "kind"), TWINS)
 def test_a_request_of_the_sdk_has_the_fields_of_the_service(
-    twin: type[Wire], kind: type[create.JobOptions]
+    twin: type[Wire], kind: type[job.JobOptions]
 ) -> None:
     ours = {one.name: (one.encode_name, one.required) for one in fields(twin)}
     theirs = {one.name: (one.encode_name, one.required) for one in fields(kind)}

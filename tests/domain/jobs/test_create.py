@@ -12,15 +12,8 @@ from daybook.api.jobs.requests import NewJobBody
 from daybook.api.messages.responses import Item
 from daybook.api.schedules.endpoints import ScheduledJob
 from daybook.domain.errors import BadValueError
-from daybook.domain.jobs.create import (
-    BoundedOptions,
-    DirectJobRequest,
-    FollowUp,
-    JobOptions,
-    JobTemplate,
-    copy_options,
-)
-from daybook.domain.jobs.job import OnDead
+from daybook.domain.jobs.create import DirectJobRequest, FollowUp, JobTemplate, copy_options
+from daybook.domain.jobs.job import BoundedOptions, JobOptions, OnDead
 from daybook.domain.messages.operation import Message
 from daybook.domain.upstreams.commands import RecordJob
 from daybook.enqueue import _new_job

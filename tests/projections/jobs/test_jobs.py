@@ -8,8 +8,8 @@ import pytest
 from msgspec import Raw
 
 from daybook.domain.errors import ClaimLostError, Refusal
-from daybook.domain.jobs.create import RESTARTED_BECAUSE, FollowUp, NewJob
-from daybook.domain.jobs.job import Job, JobStatus, OnDead, UniqueScope
+from daybook.domain.jobs.create import RESTARTED_BECAUSE, FollowUp
+from daybook.domain.jobs.job import Job, JobStatus, NewJob, OnDead, UniqueScope
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
 from daybook.domain.jobs.queue import Limits, Rate
 from daybook.domain.jobs.work import FinishJobs, JobSelector, Outcome
