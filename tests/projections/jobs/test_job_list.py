@@ -271,6 +271,12 @@ async def test_a_cursor_serves_the_list_of_its_own_filter_only(
             await read_jobs(reader, other, limit=1, cursor=page.next_cursor)
 
 
+def test_a_filter_has_the_mark_of_older_versions() -> None:
+    # Services of two versions serve the pages of one list during an upgrade.
+    assert JobFilter(queue="email").mark == "c670cdf0704a8d9d"
+    assert JobFilter(status=JobStatus.DEAD, subject="ä").mark == "698ddf3a118e907d"
+
+
 async def test_a_cursor_cannot_lead_into_a_section_that_its_list_does_not_have(
     database: str,
 ) -> None:

@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.job import JobStatus
 from daybook.projections.jobs.job_filter import JobCursor, JobFilter
-from daybook.projections.jobs.job_list_sql import OF_SOURCES, OF_SUBJECT
+from daybook.projections.jobs.job_list_sql import walk_sql
 from daybook.projections.snapshot import PLAN_BY_INDEX
 from tests.projections.jobs.test_job_list import open_reader
 
@@ -50,11 +51,9 @@ async def test_every_section_is_walked_along_an_index_and_only_as_far_as_its_lim
 
 async def assert_walks(reader: Reader, wanted: JobFilter) -> None:
     assert wanted.status is not None
-    statement = (OF_SUBJECT if wanted.subject else OF_SOURCES)[wanted.status]
+    statement = walk_sql(wanted, wanted.status)
     given = {
-        "queue": wanted.queue,
-        "type": wanted.type,
-        "subject": wanted.subject,
+        **asdict(wanted),
         "status": wanted.status.value,
         "number": JobCursor.beginning(wanted).number,
         "limit": 11,
