@@ -1,4 +1,4 @@
-"""Columns of the live table of jobs, and the SQL fragments that its claims, lists and explanations
+"""Columns of `jobs` and `finished_jobs`, and the SQL fragments that claims, lists and explanations
 share."""
 
 from daybook.eventlog.writing.row_mapping import AS_CREATED, Column, column_list
@@ -36,6 +36,15 @@ JOB_COLUMNS = (
     Column("started_at", "timestamptz", "claim.started_at", changes=True, initial="NULL"),
     Column("lease_until", "timestamptz", "claim.until", changes=True, initial="NULL"),
     Column("worker", "text", "claim.worker", changes=True, initial="NULL"),
+)
+# Only the columns that find a job: folding the jobs of a page is cheaper than storing all of them.
+FINISHED_JOB_COLUMNS = (
+    Column("id", "uuid"),
+    Column("number", "bigint"),
+    Column("status", "text"),
+    Column("queue", "text"),
+    Column("type", "text"),
+    Column("subject", "text"),
 )
 # The select list that `JOBS.load` expects.
 COLUMNS = column_list(JOB_COLUMNS)
