@@ -1,4 +1,4 @@
-"""Jobs are encoded by position; the order of values must match the names."""
+"""The JSON of a job: every member has the value of its name, in both forms."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
