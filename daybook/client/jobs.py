@@ -165,6 +165,15 @@ class EnqueueOptions(TypedDict, total=False):
     partition: str | None
 
 
+class JobFilter(TypedDict, total=False):
+    """The filters of a list of jobs, as keyword arguments. None means any."""
+
+    queue: str | None
+    status: JobStatus | None
+    type: str | None
+    subject: str | None
+
+
 class FollowUp(JobDescription, frozen=True, kw_only=True):
     """A job that the completion of another creates, in the same transaction and exactly once."""
 
