@@ -28,6 +28,7 @@ class JobJSON(TypedDict):
     uniqueKey: str | None
     uniqueScope: UniqueScope | None
     partition: str | None
+    tags: list[str]
     attempts: int
     attemptsMax: int
     failures: int
@@ -54,6 +55,7 @@ class JobOptionsJSON(TypedDict):
     priority: int
     attemptsMax: int
     leaseSeconds: float
+    tags: list[str]
 
 
 class RateJSON(TypedDict):
@@ -135,6 +137,7 @@ def options_json(options: JobOptions) -> JobOptionsJSON:
         "priority": options.priority,
         "attemptsMax": options.attempts_max,
         "leaseSeconds": options.lease_seconds,
+        "tags": [*options.tags],
     }
 
 
@@ -166,6 +169,7 @@ class BriefJob(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"
     unique_key: str | None = None
     unique_scope: UniqueScope | None = None
     partition: str | None = None
+    tags: tuple[str, ...] = ()
     error: str | None = None
 
 

@@ -6,18 +6,19 @@ fails. A release (worker shutdown) or a snooze gives the attempt back.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 from uuid import UUID
 
-from msgspec import Raw, Struct, field, to_builtins
+from msgspec import Meta, Raw, Struct, field, to_builtins
 from msgspec.structs import replace
 
 from daybook.domain.claim import Claim, require_claim
-from daybook.domain.errors import JobNotDeadError, JobOverError
+from daybook.domain.errors import BadValueError, JobNotDeadError, JobOverError
 from daybook.domain.event import Decider, Event, EventWithReason, State, add_seconds, events_of
-from daybook.domain.values import Attempts, LeaseSeconds, Priority, check_instant
+from daybook.domain.values import Attempts, LeaseSeconds, Name, Priority, check_instant
 
 NULL = Raw(b"null")
+Tags = Annotated[tuple[Name, ...], Meta(max_length=20)]
 
 
 class JobStatus(StrEnum):
@@ -68,6 +69,7 @@ class JobOptions(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True
     subject = cast("str | None", None)
     unique_scope = UniqueScope.FOREVER
     on_dead = OnDead.RETURN
+    tags: tuple[str, ...] = ()
 
 
 class BoundedOptions(
@@ -81,9 +83,12 @@ class BoundedOptions(
     priority: Priority = JobOptions.priority
     attempts_max: Attempts = JobOptions.attempts_max
     lease_seconds: LeaseSeconds = JobOptions.lease_seconds
+    tags: Tags = ()
 
     def __post_init__(self) -> None:
         check_instant(self.run_at)
+        if self.tags and len({*self.tags}) < len(self.tags):
+            raise BadValueError("The tags of a job are distinct")
 
 
 class NewJob(Struct, frozen=True, gc=False):
@@ -127,6 +132,7 @@ class Job(State, frozen=True, gc=False):
     skips: bool = False  # Dead-job policy of its lane: true lets the lane continue, false blocks it
     entered: int | None = None  # The version at which the job entered its lane; None outside
     operation_id: UUID | None = None  # The deferred push whose lane position the job has
+    tags: tuple[str, ...] = ()
     error: str | None = None
     result: Raw = NULL
 
@@ -148,6 +154,7 @@ class Job(State, frozen=True, gc=False):
         partition: str | None = None
         skips: bool = False
         operation_id: UUID | None = None
+        tags: tuple[str, ...] = ()
 
     class Claimed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.claimed"
@@ -247,6 +254,7 @@ def create(new: NewJob, *, number: int, skips: bool, now: datetime) -> Job.Creat
         partition=new.partition,
         skips=skips,
         operation_id=new.operation_id,
+        tags=options.tags,
     )
 
 
@@ -370,6 +378,7 @@ def _apply_created(job: Job | None, event: Job.Created) -> Job:
         event.skips,
         None if event.partition is None else version,
         event.operation_id,
+        event.tags,
     )
 
 

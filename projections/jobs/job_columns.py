@@ -1,8 +1,12 @@
 """Columns of `jobs` and `finished_jobs`, and the SQL fragments that claims, lists and explanations
 share."""
 
-from daybook.eventlog.writing.row_mapping import AS_CREATED, Column, column_list
+from daybook.eventlog.writing.row_mapping import AS_CREATED, Codec, Column, column_list
 
+# Names have no comma. NULL without tags: the indexes of tags hold only jobs that have some.
+_TAGS = Codec(
+    lambda tags: ",".join(tags) or None, lambda text: tuple(text.split(",")) if text else ()
+)
 JOB_COLUMNS = (
     Column("id", "uuid"),
     Column("number", "bigint"),
@@ -19,6 +23,7 @@ JOB_COLUMNS = (
     Column("partition", "text"),
     Column("skips", "boolean"),
     Column("operation_id", "uuid"),
+    Column("tags", "text", codec=_TAGS),
     # A job that enters a lane is behind until its place is known: see `lanes.py`.
     Column("behind", "boolean", value=lambda job: job.entered is not None),
     Column("entered", "bigint", changes=True),
@@ -45,6 +50,7 @@ FINISHED_JOB_COLUMNS = (
     Column("queue", "text"),
     Column("type", "text"),
     Column("subject", "text"),
+    Column("tags", "text", codec=_TAGS),
 )
 # The select list that `JOBS.load` expects.
 COLUMNS = column_list(JOB_COLUMNS)
