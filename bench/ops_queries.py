@@ -128,7 +128,7 @@ async def _cancelling(database: str, name: str, seconds: float) -> Round:
 
 
 async def _pending(service: Service) -> list[UUID]:
-    wanted = JobFilter(JobStatus.PENDING)
+    wanted = JobFilter(status=JobStatus.PENDING)
     page = await service.read(lambda reader: read_jobs(reader, wanted, limit=PAGE))
     return [job.id for job in page.jobs]
 

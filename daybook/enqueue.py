@@ -20,7 +20,7 @@ from daybook.errors import BadValue, EnqueueFailed
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
 
-    from daybook.domain.jobs.create import NewJob
+    from daybook.domain.jobs.job import NewJob
     from daybook.eventlog.origin import Origin
 
 ACTOR = "enqueue"

@@ -55,9 +55,10 @@ async def enter_snapshot(connection: Connection, read_model: str) -> tuple[datet
     return now, position
 
 
-async def enter_live_snapshot(connection: Connection) -> datetime:
-    """Begins a snapshot of live tables only; returns the time."""
+async def enter_live_snapshot(connection: Connection, plan: str) -> datetime:
+    """Begins a snapshot of live tables only; returns the time. `plan` sets the planner and reads
+    the clock, such as READ_CLOCK."""
     await begin_snapshot(connection)
     now: datetime
-    ((*_, now),) = await (await connection.execute(READ_CLOCK)).fetchall()
+    ((*_, now),) = await (await connection.execute(plan)).fetchall()
     return now

@@ -16,8 +16,8 @@ from psycopg.rows import tuple_row
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.ids import key_of
-from daybook.domain.jobs.create import JOB_NUMBERS, CreatedJob, CreateJobs, NewJob
-from daybook.domain.jobs.job import JOB, Job
+from daybook.domain.jobs.create import JOB_NUMBERS, CreatedJob, CreateJobs
+from daybook.domain.jobs.job import JOB, Job, NewJob
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.notifier import NOTIFY
 from daybook.eventlog.origin import Origin

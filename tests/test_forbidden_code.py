@@ -20,8 +20,8 @@ OURS = {("projections/doctor/doctor.py", "table.name"), ("api/server/database.py
 SET = {"b'\\\\{,{%d,}\\\\}|\\\\[,{%d,}\\\\]' % (members_max, items_max)"}
 
 
-# Compiles functions from declarations of tables in this repository, without any input.
-COMPILED = {("eventlog/writing/row_mapping.py", "exec(source, scope)")}
+# Compiles functions from declarations of tables and JSON in this repository, without any input.
+COMPILED = {("eventlog/generated_code.py", "exec(source, scope)")}
 
 
 def sources() -> Iterator[tuple[str, ast.AST]]:

@@ -31,11 +31,10 @@ from daybook.domain.command import Command
 from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.jobs.manage import CancelJobs, ChangeJobs, RetryJobs
 from daybook.domain.jobs.work import JobOutcome
-from daybook.domain.values import Name, Text
 from daybook.domain.version_check import AsCounted
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.origin import StoredResponse
-from daybook.projections.jobs.job_filter import JobFilter
+from daybook.projections.jobs.job_filter import JobCriteria
 from daybook.projections.jobs.job_list import JobPage, read_jobs
 from daybook.projections.snapshot import ListBehindError
 
@@ -57,19 +56,11 @@ ExpectedCount = Annotated[
 ]
 
 
-class JobsOf(Body, frozen=True):
-    """An omitted member matches any value."""
-
-    queue: Name | None = None
-    type: Name | None = None
-    subject: Text | None = None
-
-
-class RetryFilter(JobsOf, frozen=True):
+class RetryFilter(JobCriteria, Body, frozen=True):
     status: Literal["DEAD", "CANCELLED"] = "DEAD"
 
 
-class CancelFilter(JobsOf, frozen=True):
+class CancelFilter(JobCriteria, Body, frozen=True):
     status: Literal["PENDING", "PROCESSING", "DEAD"] = "PENDING"
 
 
@@ -134,7 +125,7 @@ async def _change_page(
 
 async def _page(context: RequestContext, request: RetryMany | CancelMany) -> JobPage:
     given = request.filter
-    wanted = JobFilter(JobStatus(given.status), given.queue, given.type, given.subject)
+    wanted = given.with_status(JobStatus(given.status))
     is_counted = request.dry_run or request.expected_count is not None
     try:
         with refusing_bad_cursors():

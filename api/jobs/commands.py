@@ -39,8 +39,8 @@ from daybook.api.limits.queue_depth import enqueues
 from daybook.api.settings.limits import BATCH_BODY_BYTES_MAX
 from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.ids import id_of, key_of
-from daybook.domain.jobs.create import CreatedJob, CreateJobs, FollowUp, NewJob
-from daybook.domain.jobs.job import Job, JobStatus
+from daybook.domain.jobs.create import CreatedJob, CreateJobs, FollowUp
+from daybook.domain.jobs.job import Job, JobStatus, NewJob
 from daybook.domain.jobs.manage import CancelJob, RetryJob
 from daybook.domain.jobs.work import FinishJob, FinishJobs, JobOutcome, JobResult, Outcome
 

@@ -12,8 +12,6 @@ from daybook.api.http.query_parameters import Parameters
 from daybook.api.jobs.queries import (
     PAGE_DEFAULT,
     PageLimit,
-    QueueWanted,
-    TypeWanted,
     read_page,
     require_queue,
 )
@@ -23,7 +21,7 @@ from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.values import ERROR_CHARACTERS_MAX
 from daybook.projections.jobs.dead_job_search import search_dead
 from daybook.projections.jobs.dead_jobs import DeadFilter
-from daybook.projections.jobs.job_filter import JobFilter
+from daybook.projections.jobs.job_filter import JobFilter, QueueWanted, TypeWanted
 
 
 class DeadJobsAnswer(TypedDict):
@@ -57,7 +55,7 @@ async def list_dead(query: DeadListing, request: Request) -> DeadJobsAnswer:
     require_queue(request, query.queue)
     if query.error is not None:
         return await _search(query, request)
-    wanted = JobFilter(JobStatus.DEAD, query.queue, query.type)
+    wanted = JobFilter(status=JobStatus.DEAD, queue=query.queue, type=query.type)
     page = await read_page(request, wanted, query.limit, query.cursor)
     return _page_json(page.jobs, page.next_cursor)
 

@@ -18,17 +18,14 @@ from daybook.api.jobs.responses import JobJSON, job_json
 from daybook.api.keys.access import AUDITOR, CLIENT, WORKER, caller_of, can_see, forbidden
 from daybook.domain.errors import NotFoundError
 from daybook.domain.jobs.job import JobStatus
-from daybook.domain.values import Name, Text
 from daybook.projections.by_id import one_job
-from daybook.projections.jobs.job_filter import JobFilter
+from daybook.projections.jobs.job_filter import JobCriteria, JobFilter
 from daybook.projections.jobs.job_list import JobPage, read_jobs
 from daybook.projections.time_travel.lists import jobs_as_of
 
 PAGE_DEFAULT = 100
 PAGE_MAX = 1000
 
-QueueWanted = Annotated[Name, Meta(description="Only jobs of this queue.")]
-TypeWanted = Annotated[Name, Meta(description="Only jobs of this type.")]
 PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Jobs per page at most.")]
 
 
@@ -39,11 +36,8 @@ class JobPageAnswer(TypedDict):
     asOf: NotRequired[ThenJSON]
 
 
-class JobListing(Parameters, frozen=True):
-    queue: QueueWanted | None = None
+class JobListing(JobCriteria, Parameters, frozen=True):
     status: Annotated[JobStatus, Meta(description="Only jobs of this status.")] | None = None
-    type: TypeWanted | None = None
-    subject: Annotated[Text, Meta(description="Only jobs of this subject.")] | None = None
     limit: PageLimit = PAGE_DEFAULT
     cursor: PageCursor | None = None
     as_of: AsOf | None = None
@@ -52,7 +46,7 @@ class JobListing(Parameters, frozen=True):
 async def list_jobs(query: JobListing, request: Request) -> JobPageAnswer:
     """Pending and processing jobs, oldest first; dead and finished ones, newest first."""
     require_queue(request, query.queue)
-    wanted = JobFilter(query.status, query.queue, query.type, query.subject)
+    wanted = query.with_status(query.status)
     if query.as_of is not None:
         return await _past_jobs(wanted, query, query.as_of, request)
     page = await read_page(request, wanted, query.limit, query.cursor)

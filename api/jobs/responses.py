@@ -1,6 +1,8 @@
 """JSON of jobs and queues."""
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
+from inspect import signature
 from typing import Any, TypedDict, cast
 from uuid import UUID
 
@@ -9,9 +11,9 @@ from msgspec import Struct, defstruct
 from msgspec.json import Encoder
 
 from daybook.api.http.timestamps import Moment, moment
-from daybook.domain.jobs.create import JobOptions
-from daybook.domain.jobs.job import Job, JobStatus, UniqueScope
+from daybook.domain.jobs.job import Job, JobOptions, JobStatus, UniqueScope
 from daybook.domain.jobs.queue import DeadJobPolicy, Limits, Queue
+from daybook.eventlog.generated_code import GeneratedCode
 from daybook.projections.jobs.queue_stats import QueueStats
 
 
@@ -26,6 +28,7 @@ class JobJSON(TypedDict):
     uniqueKey: str | None
     uniqueScope: UniqueScope | None
     partition: str | None
+    tags: list[str]
     attempts: int
     attemptsMax: int
     failures: int
@@ -52,6 +55,7 @@ class JobOptionsJSON(TypedDict):
     priority: int
     attemptsMax: int
     leaseSeconds: float
+    tags: list[str]
 
 
 class RateJSON(TypedDict):
@@ -86,48 +90,45 @@ class QueueStatsJSON(QueueJSON):
     oldestPendingAt: Moment | None
 
 
-# The fields of JobJSON, in the same order.
-_Encoded: Callable[..., Struct] = defstruct("_Encoded", [*JobJSON.__annotations__], gc=False)
+# msgspec omits a float default only by identity, so an equal value is replaced by this object.
+_LEASE_SECONDS_DEFAULT = 90.0
+
 _encode = Encoder().encode
+# Expressions of members that are not the job's field of their name.
+_TIMES = {
+    "created_at": "moment(job.created_at)",
+    "updated_at": "moment(job.updated_at)",
+    "run_at": "job.run_at and moment(job.run_at)",
+    "finished_at": "job.finished_at and moment(job.finished_at)",
+}
+_CLAIM = {
+    "claim_id": "claim.id",
+    "worker_id": "claim.worker",
+    "started_at": "moment(claim.started_at)",
+    "lease_until": "moment(claim.until)",
+}
+
+
+def _builder(kind: Callable[..., Struct], values: Mapping[str, str]) -> Callable[..., Struct]:
+    """Compiles the function that builds a struct of a job and its claim."""
+    code = GeneratedCode(moment=moment, usual_lease=_LEASE_SECONDS_DEFAULT)
+    names = [re.sub("[A-Z]", r"_\g<0>", name).lower() for name in signature(kind).parameters]
+    # Positional arguments take half the time of keywords.
+    arguments = ", ".join([values.get(name, f"job.{name}") for name in names])
+    source = f"def build(job, claim):\n    return {code.name(kind)}({arguments})\n"
+    build: Callable[..., Struct] = code.compile(source)
+    return build
+
+
+_build_job = _builder(
+    defstruct("_Encoded", [*JobJSON.__annotations__], gc=False),
+    {**_TIMES, **{name: f"claim and {value}" for name, value in _CLAIM.items()}},
+)
 
 
 def job_json(job: Job) -> JobJSON:
     """Already encoded: three times as fast as a dictionary. `job_dict` returns a dictionary."""
-    claim = job.claim
-    encoded = _encode(
-        _Encoded(
-            job.id,
-            job.queue,
-            job.type,
-            job.status,
-            job.priority,
-            job.payload,
-            job.subject,
-            job.unique_key,
-            job.unique_scope,
-            job.partition,
-            job.attempts,
-            job.attempts_max,
-            job.failures,
-            job.crashes,
-            job.interruptions,
-            job.life,
-            job.effect_key,
-            job.lease_seconds,
-            moment(job.run_at) if job.run_at else None,
-            claim.id if claim else None,
-            claim.worker if claim else None,
-            moment(claim.started_at) if claim else None,
-            moment(claim.until) if claim else None,
-            job.result,
-            job.error,
-            moment(job.created_at),
-            moment(job.updated_at),
-            moment(job.finished_at) if job.finished_at else None,
-            job.version,
-        )
-    )
-    return cast(JobJSON, orjson.Fragment(encoded))
+    return cast(JobJSON, orjson.Fragment(_encode(_build_job(job, job.claim))))
 
 
 def options_json(options: JobOptions) -> JobOptionsJSON:
@@ -136,11 +137,8 @@ def options_json(options: JobOptions) -> JobOptionsJSON:
         "priority": options.priority,
         "attemptsMax": options.attempts_max,
         "leaseSeconds": options.lease_seconds,
+        "tags": [*options.tags],
     }
-
-
-# msgspec omits a float default only by identity, so an equal value is replaced by this object.
-_LEASE_SECONDS_DEFAULT = 90.0
 
 
 class BriefJob(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
@@ -171,44 +169,18 @@ class BriefJob(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"
     unique_key: str | None = None
     unique_scope: UniqueScope | None = None
     partition: str | None = None
+    tags: tuple[str, ...] = ()
     error: str | None = None
 
 
-def brief_job(job: Job) -> BriefJob:
-    claim, lease_seconds = job.claim, job.lease_seconds
-    assert claim is not None, "a claimed job has a claim"
-    return BriefJob(
-        job.id,
-        job.queue,
-        job.type,
-        job.status,
-        claim.id,
-        claim.worker,
-        moment(job.created_at),
-        moment(job.updated_at),
-        moment(claim.started_at),
-        moment(claim.until),
-        job.version,
-        job.attempts,
-        job.payload,
-        job.priority,
-        job.attempts_max,
-        _LEASE_SECONDS_DEFAULT if lease_seconds == _LEASE_SECONDS_DEFAULT else lease_seconds,
-        job.failures,
-        job.crashes,
-        job.interruptions,
-        job.life,
-        job.subject,
-        job.unique_key,
-        job.unique_scope,
-        job.partition,
-        job.error,
-    )
+_LEASE = {"lease_seconds": "usual_lease if job.lease_seconds == usual_lease else job.lease_seconds"}
+_build_brief_job = _builder(BriefJob, {**_TIMES, **_CLAIM, **_LEASE})
 
 
 def brief_jobs(jobs: Iterable[Job]) -> list[BriefJob]:
     """Already encoded, as one fragment."""
-    return cast(list[BriefJob], orjson.Fragment(_encode([brief_job(job) for job in jobs])))
+    built = [_build_brief_job(job, job.claim) for job in jobs]
+    return cast(list[BriefJob], orjson.Fragment(_encode(built)))
 
 
 def job_dict(job: Job) -> JobJSON:

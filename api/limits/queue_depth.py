@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 from daybook.api.endpoints.command import Submission
 from daybook.api.http.problems import RETRY_AFTER, BadInputError
 from daybook.api.telemetry import counters
-from daybook.domain.jobs.create import NewJob
+from daybook.domain.jobs.job import NewJob
 from daybook.eventlog.origin import Receipt
 from daybook.eventlog.writing.idempotency import find_key
 from daybook.projections.jobs.queue_stats import QueueStats, read_queue_stats

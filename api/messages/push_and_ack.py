@@ -34,8 +34,8 @@ from daybook.api.runtime.load_shedding import Decision
 from daybook.api.settings.limits import BATCH_BODY_BYTES_MAX
 from daybook.domain.command import AllOrNothing, Needs, UnitOfWork
 from daybook.domain.errors import LeaseLostError
-from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob
-from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.create import CreatedJob, CreateJobs
+from daybook.domain.jobs.job import Job, NewJob
 from daybook.domain.jobs.lane import lane_id
 from daybook.domain.jobs.work import FinishJob, FinishJobs, JobOutcome, JobResult, Outcome
 from daybook.domain.messages.commands import Push, PushDeferred

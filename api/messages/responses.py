@@ -10,8 +10,8 @@ from daybook.api.endpoints.command import Body
 from daybook.api.http.problems import reason_of
 from daybook.api.http.request_reader import BATCH_MAX, Id
 from daybook.api.http.timestamps import Moment, moment
-from daybook.domain.jobs.create import BoundedOptions, CreatedJob
-from daybook.domain.jobs.job import Job, JobStatus, OnDead
+from daybook.domain.jobs.create import CreatedJob
+from daybook.domain.jobs.job import BoundedOptions, Job, JobStatus, OnDead
 from daybook.domain.jobs.work import JobOutcome
 from daybook.domain.messages.commands import DeferReason, PushDeferred
 from daybook.domain.messages.message import partition_id, transaction_id

@@ -12,7 +12,7 @@ from psycopg_pool import AsyncConnectionPool
 from daybook.api.http.event_json import members_json
 from daybook.api.http.timestamps import Moment, moment
 from daybook.domain.event import Event
-from daybook.domain.jobs.job import JOB
+from daybook.domain.jobs.job import JOB, Job
 from daybook.domain.jobs.queue import QUEUE
 from daybook.domain.orders.bot import BOT
 from daybook.domain.orders.order import ORDER
@@ -22,7 +22,7 @@ from daybook.eventlog.codec import EventMapper, RecordedEvent, UnreadableEvent
 from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.reading.epochs import LogPosition, epoch_of
 from daybook.eventlog.reading.tail import Tail
-from daybook.projections.jobs.job_labels import JobLabel, read_labels
+from daybook.projections.jobs.job_creations import read_creations
 
 _DECIDERS = (ORDER, BOT, JOB, QUEUE, RESTAURANT, TICKET)
 _NAMES = {kind: decider.name for decider in _DECIDERS for kind in decider.events}
@@ -57,7 +57,7 @@ class ChangeJSON(TypedDict):
     data: dict[str, Any]
 
 
-def change_json(recorded: RecordedEvent, labels: Mapping[UUID, JobLabel]) -> ChangeJSON:
+def change_json(recorded: RecordedEvent, created: Mapping[UUID, Job.Created]) -> ChangeJSON:
     event = recorded.event
     return {
         "position": recorded.position,
@@ -65,31 +65,31 @@ def change_json(recorded: RecordedEvent, labels: Mapping[UUID, JobLabel]) -> Cha
         "id": recorded.originator_id,
         "version": recorded.originator_version,
         "recordedAt": moment(recorded.recorded_at),
-        "data": _data(event, labels.get(recorded.originator_id)),
+        "data": _data(event, created.get(recorded.originator_id)),
     }
 
 
-def _data(event: Event, label: JobLabel | None) -> dict[str, Any]:
+def _data(event: Event, created: Job.Created | None) -> dict[str, Any]:
     if isinstance(event, UnreadableEvent):
         return {"unreadable": event.error}
     if type(event) not in _STATUS_ONLY:
         return members_json(event)
     status = {"status": event.status_after}
-    # A ticket has no label, nor has a job whose Created event is unreadable.
-    return {"queue": label.queue, "type": label.type, **status} if label else status
+    # None for a ticket, and for a job whose creation is unreadable.
+    return {"queue": created.queue, "type": created.type, **status} if created else status
 
 
 async def render(
     connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
 ) -> list[bytes]:
     jobs = {recorded.originator_id for recorded in events if isinstance(recorded.event, JOB.events)}
-    labels = await read_labels(connection, [*jobs]) if jobs else {}
+    created = await read_creations(connection, [*jobs]) if jobs else {}
     epoch = await epoch_of(connection)
     return [
         sse_block(
             LogPosition(recorded.position, epoch),
             _NAMES.get(type(recorded.event)) or recorded.topic.partition(".")[0],
-            change_json(recorded, labels),
+            change_json(recorded, created),
         )
         for recorded in events
     ]

@@ -17,7 +17,8 @@ from daybook.api.jobs.requests import check_payload_size
 from daybook.api.keys.access import ADMIN, AUDITOR
 from daybook.api.schedules.responses import ScheduleJSON, schedule_json
 from daybook.domain.errors import NotFoundError
-from daybook.domain.jobs.create import BoundedOptions, JobTemplate, copy_options
+from daybook.domain.jobs.create import JobTemplate, copy_options
+from daybook.domain.jobs.job import BoundedOptions
 from daybook.domain.schedules.commands import ChangeSchedule, DeleteSchedule, PutResult, PutSchedule
 from daybook.domain.schedules.schedule import MissedRuns, Plan, Schedule
 from daybook.domain.values import Name, Text

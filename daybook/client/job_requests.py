@@ -16,7 +16,7 @@ from daybook.client.jobs import (
     Heartbeat,
     Heartbeats,
     Job,
-    JobStatus,
+    JobFilter,
     Lanes,
     Limits,
     NewJob,
@@ -189,16 +189,8 @@ def history(job_id: UUID | str) -> Request[list[dict[str, Any]]]:
     return reading(f"/api/jobs/{segment(job_id)}/history", {}, read_history)
 
 
-def list_jobs(
-    *,
-    queue: str | None = None,
-    status: JobStatus | None = None,
-    type: str | None = None,
-    subject: str | None = None,
-    page_size: int = PAGE_SIZE,
-) -> Request[Page]:
+def list_jobs(*, page_size: int = PAGE_SIZE, **filters: Unpack[JobFilter]) -> Request[Page]:
     """All matching jobs, read page by page."""
-    filters = {"queue": queue, "status": status, "type": type, "subject": subject}
     return reading("/api/jobs", {**filters, "limit": page_size}, read_page)
 
 

@@ -47,6 +47,7 @@ class Job(Wire, frozen=True, kw_only=True):
     unique_key: str | None = None
     unique_scope: UniqueScope | None = None
     partition: str | None = None
+    tags: tuple[str, ...] = ()
     attempts: int = 0
     """Counted at each claim; released and snoozed attempts do not count."""
 
@@ -130,6 +131,7 @@ class JobOptions(Wire, frozen=True, kw_only=True):
     priority: int | None = None
     attempts_max: int | None = None
     lease_seconds: float | None = None
+    tags: Sequence[str] | None = None
 
 
 class JobDescription(JobOptions, frozen=True, kw_only=True):
@@ -163,6 +165,17 @@ class EnqueueOptions(TypedDict, total=False):
     lease_seconds: float | None
     run_at: datetime | None
     partition: str | None
+    tags: Sequence[str] | None
+
+
+class JobFilter(TypedDict, total=False):
+    """The filters of a list of jobs, as keyword arguments. None means any."""
+
+    queue: str | None
+    status: JobStatus | None
+    type: str | None
+    subject: str | None
+    tag: str | None
 
 
 class FollowUp(JobDescription, frozen=True, kw_only=True):

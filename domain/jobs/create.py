@@ -1,51 +1,32 @@
-"""Options of new jobs, and their creation: one or many, at most once for each unique key."""
+"""Requests for new jobs, and their creation: one or many, at most once for each unique key."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID, uuid5
 
-from msgspec import Raw, Struct, field, json
+from msgspec import Raw, Struct, json
 
 from daybook.domain.command import CommandPriority, Lock, Needs, NextNumbers, Peek, UnitOfWork
-from daybook.domain.jobs.job import JOB, NULL, Job, JobStatus, OnDead, UniqueScope, requeue
-from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, queue_id
-from daybook.domain.values import (
-    Attempts,
-    Instant,
-    LeaseSeconds,
-    Name,
-    Priority,
-    Text,
-    check_instant,
-    check_payload,
-    check_text,
+from daybook.domain.jobs.job import (
+    JOB,
+    BoundedOptions,
+    Job,
+    JobOptions,
+    JobStatus,
+    NewJob,
+    OnDead,
+    UniqueScope,
+    create,
+    requeue,
 )
+from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, queue_id
+from daybook.domain.values import Instant, Name, Text, check_payload, check_text
 
 JOB_NUMBERS = "job_numbers"
 RESTARTED_BECAUSE = "enqueued again under its unique key, with onDead: restart"
 
 _UNIQUE_KEYS = UUID("b1c7d2f4-7f0e-5a3c-8e0b-25f1c9a4d7e2")
 _FOLLOW_UPS = UUID("5d9e1b7a-3c44-5f0a-b6c8-91e2f7a0d356")
-
-
-class JobOptions(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """Options of a new job, with their defaults as class attributes.
-
-    Each entry point declares the options that it offers as fields and keeps the other defaults. A
-    new option of all entry points is a field here and in `BoundedOptions`, with a default. Stored
-    JSON omits it where it has the default, so events and rows of older versions keep their form.
-    """
-
-    payload = NULL
-    priority = 5
-    attempts_max = 3
-    lease_seconds = 90.0
-    run_at = cast("datetime | None", None)
-    subject = cast("str | None", None)
-    unique_scope = UniqueScope.FOREVER
-    on_dead = OnDead.RETURN
-
 
 Options = TypeVar("Options", bound=JobOptions)
 
@@ -56,22 +37,6 @@ def copy_options(kind: type[Options], options: JobOptions, **own: Any) -> Option
         if name not in own:
             own[name] = getattr(options, name)
     return kind(**own)
-
-
-class BoundedOptions(
-    JobOptions, frozen=True, kw_only=True, gc=False, rename="camel", forbid_unknown_fields=True
-):
-    """Options from outside the service, within bounds and under their names in JSON. Decoding and
-    `convert` raise a ValidationError otherwise."""
-
-    # A factory, because a default would be omitted from the fingerprint of an idempotent request.
-    payload: Raw = field(default_factory=lambda: NULL)
-    priority: Priority = JobOptions.priority
-    attempts_max: Attempts = JobOptions.attempts_max
-    lease_seconds: LeaseSeconds = JobOptions.lease_seconds
-
-    def __post_init__(self) -> None:
-        check_instant(self.run_at)
 
 
 class JobDescription(BoundedOptions, frozen=True, kw_only=True, gc=False):
@@ -94,7 +59,7 @@ class JobRequest(JobDescription, frozen=True, kw_only=True, gc=False):
     on_dead: OnDead = OnDead.RETURN
     """Policy for a dead job of this unique key: return it, or retry it with its own payload."""
 
-    def new_job(self, job_id: UUID) -> "NewJob":
+    def new_job(self, job_id: UUID) -> NewJob:
         """The new job; a unique key replaces the given id by a derived one."""
         key = self.unique_key
         if key is not None:
@@ -106,7 +71,7 @@ class DirectJobRequest(JobRequest, frozen=True, kw_only=True, gc=False):
     """A request of `daybook.enqueue`, whose texts and payload no request reader has checked."""
 
     def __post_init__(self) -> None:
-        check_instant(self.run_at)
+        super().__post_init__()
         check_payload(self.payload)
         for text in (self.subject, self.unique_key, self.partition):
             check_text(text)
@@ -123,18 +88,6 @@ class JobTemplate(JobOptions, frozen=True, kw_only=True, gc=False):
     attempts_max: int
     lease_seconds: float
     subject: str | None
-
-
-class NewJob(Struct, frozen=True, gc=False):
-    job_id: UUID
-    queue: str
-    type: str
-    options: JobOptions
-    partition: str | None = None
-    unique_key: str | None = None
-    is_fresh: bool = False  # The unique key cannot exist yet, so the lookup is skipped
-    operation_id: UUID | None = None
-    """The deferred push that creates the job; the job takes its position in the lane."""
 
 
 class CreatedJob(Struct, frozen=True, gc=False):
@@ -204,23 +157,6 @@ def skips_dead(work: UnitOfWork, queue: str) -> bool:
 
 
 def record_creation(work: UnitOfWork, new: NewJob) -> Job:
-    options, key, partition = new.options, new.unique_key, new.partition
-    created = Job.Created(
-        at=work.now,
-        job_id=new.job_id,
-        number=work.next_number(JOB_NUMBERS),
-        queue=new.queue,
-        type=new.type,
-        payload=options.payload,
-        priority=options.priority,
-        attempts_max=options.attempts_max,
-        lease_seconds=options.lease_seconds,
-        run_at=options.run_at,
-        subject=options.subject,
-        unique_key=key,
-        unique_scope=None if key is None else options.unique_scope,
-        partition=partition,
-        skips=partition is not None and skips_dead(work, new.queue),
-        operation_id=new.operation_id,
-    )
-    return work.record(JOB, new.job_id, created)
+    number = work.next_number(JOB_NUMBERS)
+    skips = new.partition is not None and skips_dead(work, new.queue)
+    return work.record(JOB, new.job_id, create(new, number=number, skips=skips, now=work.now))

@@ -6,17 +6,19 @@ fails. A release (worker shutdown) or a snooze gives the attempt back.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 from uuid import UUID
 
-from msgspec import Raw, Struct, to_builtins
+from msgspec import Meta, Raw, Struct, field, to_builtins
 from msgspec.structs import replace
 
 from daybook.domain.claim import Claim, require_claim
-from daybook.domain.errors import JobNotDeadError, JobOverError
+from daybook.domain.errors import BadValueError, JobNotDeadError, JobOverError
 from daybook.domain.event import Decider, Event, EventWithReason, State, add_seconds, events_of
+from daybook.domain.values import Attempts, LeaseSeconds, Name, Priority, check_instant
 
 NULL = Raw(b"null")
+Tags = Annotated[tuple[Name, ...], Meta(max_length=20)]
 
 
 class JobStatus(StrEnum):
@@ -51,17 +53,54 @@ class FailureReason(StrEnum):
     """The worker did not report before the lease expired: it crashed or hangs."""
 
 
-class Backoff(Struct, frozen=True, gc=False):
-    """Exponential backoff with full jitter: up to base · 2ⁿ⁻¹ seconds after the nth failure,
-    capped. Full jitter keeps jobs that failed together from retrying together."""
+class JobOptions(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """Options of a new job, with their defaults as class attributes.
 
-    base_seconds: float = 0.2
-    cap_seconds: float = 300.0
+    Each entry point declares the options that it offers as fields and keeps the other defaults. A
+    new option of all entry points is a field here and in `BoundedOptions`, with a default. Stored
+    JSON omits it where it has the default, so events and rows of older versions keep their form.
+    """
 
-    def seconds(self, failures_count: int, jitter: float) -> float:
-        # The cap on the exponent keeps 2ⁿ within the range of a float.
-        doublings = min(failures_count - 1, 32)
-        return jitter * min(self.base_seconds * 2.0**doublings, self.cap_seconds)
+    payload = NULL
+    priority = 5
+    attempts_max = 3
+    lease_seconds = 90.0
+    run_at = cast("datetime | None", None)
+    subject = cast("str | None", None)
+    unique_scope = UniqueScope.FOREVER
+    on_dead = OnDead.RETURN
+    tags: tuple[str, ...] = ()
+
+
+class BoundedOptions(
+    JobOptions, frozen=True, kw_only=True, gc=False, rename="camel", forbid_unknown_fields=True
+):
+    """Options from outside the service, within bounds and under their names in JSON. Decoding and
+    `convert` raise a ValidationError otherwise."""
+
+    # A factory, because a default would be omitted from the fingerprint of an idempotent request.
+    payload: Raw = field(default_factory=lambda: NULL)
+    priority: Priority = JobOptions.priority
+    attempts_max: Attempts = JobOptions.attempts_max
+    lease_seconds: LeaseSeconds = JobOptions.lease_seconds
+    tags: Tags = ()
+
+    def __post_init__(self) -> None:
+        check_instant(self.run_at)
+        if self.tags and len({*self.tags}) < len(self.tags):
+            raise BadValueError("The tags of a job are distinct")
+
+
+class NewJob(Struct, frozen=True, gc=False):
+    job_id: UUID
+    queue: str
+    type: str
+    options: JobOptions
+    partition: str | None = None
+    unique_key: str | None = None
+    is_fresh: bool = False  # The unique key cannot exist yet, so the lookup is skipped
+    operation_id: UUID | None = None
+    """The deferred push that creates the job; the job takes its position in the lane."""
 
 
 class JobClaim(Claim, frozen=True, gc=False):
@@ -93,6 +132,7 @@ class Job(State, frozen=True, gc=False):
     skips: bool = False  # Dead-job policy of its lane: true lets the lane continue, false blocks it
     entered: int | None = None  # The version at which the job entered its lane; None outside
     operation_id: UUID | None = None  # The deferred push whose lane position the job has
+    tags: tuple[str, ...] = ()
     error: str | None = None
     result: Raw = NULL
 
@@ -114,6 +154,7 @@ class Job(State, frozen=True, gc=False):
         partition: str | None = None
         skips: bool = False
         operation_id: UUID | None = None
+        tags: tuple[str, ...] = ()
 
     class Claimed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.claimed"
@@ -192,6 +233,29 @@ class Job(State, frozen=True, gc=False):
 
 def _is_over(job: Job) -> bool:
     return job.status is _COMPLETED or job.status is _CANCELLED
+
+
+def create(new: NewJob, *, number: int, skips: bool, now: datetime) -> Job.Created:
+    options, key = new.options, new.unique_key
+    return Job.Created(
+        at=now,
+        job_id=new.job_id,
+        number=number,
+        queue=new.queue,
+        type=new.type,
+        payload=options.payload,
+        priority=options.priority,
+        attempts_max=options.attempts_max,
+        lease_seconds=options.lease_seconds,
+        run_at=options.run_at,
+        subject=options.subject,
+        unique_key=key,
+        unique_scope=None if key is None else options.unique_scope,
+        partition=new.partition,
+        skips=skips,
+        operation_id=new.operation_id,
+        tags=options.tags,
+    )
 
 
 def urgency(job: Job) -> tuple[int, int]:
@@ -314,6 +378,7 @@ def _apply_created(job: Job | None, event: Job.Created) -> Job:
         event.skips,
         None if event.partition is None else version,
         event.operation_id,
+        event.tags,
     )
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec import Raw, Struct
 
+from daybook.domain.backoff import Backoff
 from daybook.domain.claim import require_claim
 from daybook.domain.command import Lock, Need, Needs, NextNumbers, PeekAll, PickReady, UnitOfWork
 from daybook.domain.errors import ClaimLostError, LeaseHeldError, NotFoundError, Refusal
@@ -19,12 +20,11 @@ from daybook.domain.jobs import job as jobs
 from daybook.domain.jobs.create import (
     JOB_NUMBERS,
     FollowUp,
-    NewJob,
     follow_up_id,
     lane_queues,
     record_creation,
 )
-from daybook.domain.jobs.job import JOB, NULL, Backoff, FailureReason, Job
+from daybook.domain.jobs.job import JOB, NULL, FailureReason, Job, NewJob
 from daybook.domain.jobs.queue import QUEUE
 
 BACKOFF = Backoff()

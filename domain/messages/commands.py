@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from daybook.domain.backoff import Backoff
 from daybook.domain.command import (
     CommandPriority,
     CountRelated,
@@ -17,15 +18,8 @@ from daybook.domain.command import (
     UnitOfWork,
 )
 from daybook.domain.errors import LaneFullError, NotFoundError
-from daybook.domain.jobs.create import (
-    CreatedJob,
-    CreateJobs,
-    NewJob,
-    copy_options,
-    create_job,
-    skips_dead,
-)
-from daybook.domain.jobs.job import Backoff
+from daybook.domain.jobs.create import CreatedJob, CreateJobs, copy_options, create_job, skips_dead
+from daybook.domain.jobs.job import NewJob
 from daybook.domain.jobs.lane import lane_id
 from daybook.domain.jobs.queue import QUEUE, queue_id
 from daybook.domain.messages import operation as operations

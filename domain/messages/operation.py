@@ -11,10 +11,10 @@ from uuid import UUID
 
 from msgspec import Raw, field
 
+from daybook.domain.backoff import Backoff
 from daybook.domain.errors import OperationNotFailedError, OperationOverError
 from daybook.domain.event import Decider, Event, State, add_seconds, events_of
-from daybook.domain.jobs.create import JobOptions, NewJob
-from daybook.domain.jobs.job import Backoff, OnDead
+from daybook.domain.jobs.job import JobOptions, NewJob, OnDead
 from daybook.domain.jobs.lane import lane_id
 from daybook.domain.messages.message import MESSAGE_TYPE
 

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from daybook.domain.command import Lock, Needs, NextNumbers, UnitOfWork
 from daybook.domain.errors import NotFoundError
 from daybook.domain.event import Event
-from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, JobTemplate, NewJob
+from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, JobTemplate
+from daybook.domain.jobs.job import NewJob
 from daybook.domain.schedules import schedule as schedules
 from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
 

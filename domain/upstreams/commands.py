@@ -7,23 +7,17 @@ second is refused.
 from collections.abc import Sequence
 from uuid import UUID, uuid5
 
-from msgspec import Raw, Struct, json
+from msgspec import Raw, Struct, convert, json
 
 from daybook.domain.command import Lock, Needs, NextNumbers, UnitOfWork
 from daybook.domain.event import Event
-from daybook.domain.jobs.create import (
-    JOB_NUMBERS,
-    CreateJobs,
-    JobOptions,
-    JobTemplate,
-    NewJob,
-    copy_options,
-)
+from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, JobTemplate, copy_options
+from daybook.domain.jobs.job import BoundedOptions, JobOptions, NewJob
 from daybook.domain.upstreams import record as records
 from daybook.domain.upstreams import upstream as upstreams
 from daybook.domain.upstreams.record import UPSTREAM_RECORD, FeedRecord, UpstreamRecord, record_uuid
 from daybook.domain.upstreams.upstream import UPSTREAM, Poll, Upstream, upstream_id
-from daybook.domain.values import KEY_CHARACTERS_MAX, Attempts, LeaseSeconds, Name, Priority
+from daybook.domain.values import KEY_CHARACTERS_MAX, Name
 
 _CHANGES: dict[type[Event], str] = {
     UpstreamRecord.Seen: "seen",
@@ -33,13 +27,17 @@ _CHANGES: dict[type[Event], str] = {
 
 
 class RecordJob(JobOptions, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
-    """Settings of the jobs about changed records; the payload describes the record."""
+    """Settings of the jobs about changed records, with the bounds of all options but the names of
+    a configuration file; the payload describes the record."""
 
     queue: Name
     type: Name
-    priority: Priority = JobOptions.priority
-    attempts_max: Attempts = JobOptions.attempts_max
-    lease_seconds: LeaseSeconds = JobOptions.lease_seconds
+    priority: int = JobOptions.priority
+    attempts_max: int = JobOptions.attempts_max
+    lease_seconds: float = JobOptions.lease_seconds
+
+    def __post_init__(self) -> None:
+        convert(self, BoundedOptions, from_attributes=True)
 
     def new_job(self, record: UpstreamRecord, change: str) -> NewJob:
         changed = ChangedRecord(

@@ -16,6 +16,7 @@ from msgspec import Raw, Struct, json
 from msgspec.structs import fields
 from psycopg.rows import TupleRow
 
+from daybook.eventlog.generated_code import GeneratedCode
 from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 
@@ -96,7 +97,7 @@ class RowMapping(Generic[R]):
         self.columns = {one.name: one for one in columns}
         self.column_list = column_list(self.columns.values())
         self.select = f"SELECT {self.column_list}\nFROM {name}\n"
-        self._code = _Code()
+        self._code = GeneratedCode()
         self._constants = constants or {}
         self.load: Callable[[TupleRow], R] = self._code.compile(self._load_source())
 
@@ -217,30 +218,6 @@ class RowMapping(Generic[R]):
             return None
         is_raw = _plain(_type_at(self.state, one.path))[0] is Raw
         return self._code.name(bytes if is_raw else json.encode)
-
-
-class _Code:
-    """Compiles functions; values that they use are named in their global namespace."""
-
-    def __init__(self) -> None:
-        self.sources: list[str] = []
-        self._names: dict[str, Any] = {}
-
-    def name(self, value: Any, given: str | None = None) -> str:
-        for name, known in self._names.items():
-            if known is value:
-                return name
-        name = "_" + (given or getattr(value, "__name__", "value").strip("<>_"))
-        if name in self._names:
-            name = f"{name}_{len(self._names)}"
-        self._names[name] = value
-        return name
-
-    def compile(self, source: str) -> Any:
-        self.sources.append(source)
-        scope = dict(self._names)
-        exec(source, scope)  # noqa: S102 (built from declarations in this repository, no input)
-        return scope[source.removeprefix("def ").partition("(")[0]]
 
 
 def _list(items: Iterable[str]) -> str:

@@ -16,8 +16,8 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from daybook.domain.backoff import Backoff
 from daybook.domain.command import Command
-from daybook.domain.jobs.job import Backoff
 from daybook.domain.upstreams.commands import FailPoll, ImportDeletions, ImportPage, RecordJob
 from daybook.domain.upstreams.record import FeedRecord, is_news, record_uuid
 from daybook.domain.upstreams.upstream import Poll, Upstream, begin, upstream_id

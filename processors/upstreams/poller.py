@@ -4,7 +4,7 @@ import asyncio
 import random
 from typing import ClassVar
 
-from daybook.domain.jobs.job import Backoff
+from daybook.domain.backoff import Backoff
 from daybook.domain.upstreams.record import UPSTREAM_RECORD
 from daybook.domain.upstreams.upstream import UPSTREAM
 from daybook.eventlog.async_tasks import cancel_and_wait

@@ -14,7 +14,8 @@ from uuid import UUID
 from msgspec import Struct, json
 from uuid_utils.compat import uuid7
 
-from daybook.domain.jobs.job import JOB, Backoff, Job
+from daybook.domain.backoff import Backoff
+from daybook.domain.jobs.job import JOB, Job
 from daybook.domain.jobs.queue import QUEUE as QUEUES
 from daybook.domain.jobs.work import ClaimJobs, FinishJobs, JobResult, JobSelector, Outcome
 from daybook.domain.messages.operation import OPERATION

@@ -15,7 +15,8 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import Event
-from daybook.domain.jobs.create import JobRequest, NewJob
+from daybook.domain.jobs.create import JobRequest
+from daybook.domain.jobs.job import NewJob
 from daybook.domain.tickets.ticket import TICKET, Ticket
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.origin import Origin

@@ -1,30 +1,26 @@
 """`finished_jobs`: every completed or cancelled job, for lists. A restarted job leaves the table.
 
-A row holds only the columns that find a job: folding the jobs of a page is cheaper than storing
-all of them. Rows change in the transaction of the events; a follower took 10 % of the time of a
-job. Only a rebuild or an audit derives the table from the log.
+Rows change in the transaction of the events; a follower took 10 % of the time of a job. Only a
+rebuild or an audit derives the table from the log.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from daybook.domain.event import Event
-from daybook.domain.jobs.job import JOB, Job, JobStatus
+from daybook.domain.jobs.job import JOB, Job, JobStatus, evolve
 from daybook.eventlog.codec import EventMapper, FollowedEvent
-from daybook.eventlog.postgres.binary_arrays import bigints, texts, unnested, uuids
+from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import Change, Statement, Statements
-from daybook.projections.jobs.job_labels import JobLabel, label_in, read_labels
+from daybook.eventlog.writing.row_mapping import RowMapping
+from daybook.projections.jobs.job_columns import FINISHED_JOB_COLUMNS
+from daybook.projections.jobs.job_creations import read_creations
 
-_INSERTED = unnested(
-    "ids uuid, numbers bigint, statuses text, queues text, types text, subjects text"
-)
-INSERT_FINISHED_JOBS = f"""
-INSERT INTO finished_jobs (id, number, status, queue, type, subject)
-SELECT {_INSERTED}
-"""
+_FINISHED_JOBS = RowMapping("finished_jobs", Job, FINISHED_JOB_COLUMNS)
+INSERT_FINISHED_JOBS = _FINISHED_JOBS.insert_sql()
 DELETE_FINISHED_JOBS = "DELETE FROM finished_jobs WHERE id = ANY(%(ids)b::uuid[])"
 
 _COMPLETED, _CANCELLED = JobStatus.COMPLETED, JobStatus.CANCELLED
@@ -34,12 +30,7 @@ _STATUSES = {
     **dict.fromkeys(_MAPPER.topics_of([Job.Cancelled]), _CANCELLED),
 }
 _CREATED = frozenset(_MAPPER.topics_of([Job.Created]))
-
-
-class FinishedJob(Struct, frozen=True, gc=False):
-    id: UUID
-    status: JobStatus
-    label: JobLabel
+_pack = _FINISHED_JOBS.packer(_FINISHED_JOBS.columns)
 
 
 def side_statements(changes: Iterable[Change]) -> Statements:
@@ -51,7 +42,7 @@ def side_statements(changes: Iterable[Change]) -> Statements:
     if back:
         statements.append((DELETE_FINISHED_JOBS, {"ids": uuids(back)}))
     if over:
-        statements.append((INSERT_FINISHED_JOBS, _columns(over, over)))
+        statements.append((INSERT_FINISHED_JOBS, _pack(over)))
     return statements
 
 
@@ -72,29 +63,19 @@ class FinishedJobs:
         over = {job_id: _STATUSES[topic] for job_id, topic in last.items() if topic in _STATUSES}
         if not over:
             return
-        labels = _created_in(events, over)
-        if unknown := [job_id for job_id in over if job_id not in labels]:
-            labels |= await read_labels(connection, unknown, upto=events[-1].position)
-        jobs = [FinishedJob(job_id, status, labels[job_id]) for job_id, status in over.items()]
-        await connection.execute(INSERT_FINISHED_JOBS, _columns(jobs, [job.label for job in jobs]))
+        creations = _creations_in(events, over)
+        if unknown := [job_id for job_id in over if job_id not in creations]:
+            creations |= await read_creations(connection, unknown, upto=events[-1].position)
+        jobs = [
+            replace(evolve(None, creations[job_id]), status=status)
+            for job_id, status in over.items()
+        ]
+        await connection.execute(INSERT_FINISHED_JOBS, _pack(jobs))
 
 
-def _created_in(
+def _creations_in(
     events: Iterable[FollowedEvent], over: Mapping[UUID, JobStatus]
-) -> dict[UUID, JobLabel]:
-    """Returns the labels of jobs created in this batch; of several creations, the last."""
+) -> dict[UUID, Event]:
+    """Returns the creations in this batch; of several of one job, the last."""
     created = [one for one in events if one.topic in _CREATED and one.originator_id in over]
-    return {one.originator_id: label_in(one.event) for one in created}
-
-
-def _columns(
-    jobs: Sequence[Job] | Sequence[FinishedJob], labels: Sequence[Job] | Sequence[JobLabel]
-) -> Mapping[str, bytes]:
-    return {
-        "ids": uuids([job.id for job in jobs]),
-        "statuses": texts([job.status for job in jobs]),
-        "numbers": bigints([label.number for label in labels]),
-        "queues": texts([label.queue for label in labels]),
-        "types": texts([label.type for label in labels]),
-        "subjects": texts([label.subject for label in labels]),
-    }
+    return {one.originator_id: one.event for one in created}

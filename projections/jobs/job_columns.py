@@ -1,8 +1,12 @@
-"""Columns of the live table of jobs, and the SQL fragments that its claims, lists and explanations
+"""Columns of `jobs` and `finished_jobs`, and the SQL fragments that claims, lists and explanations
 share."""
 
-from daybook.eventlog.writing.row_mapping import AS_CREATED, Column, column_list
+from daybook.eventlog.writing.row_mapping import AS_CREATED, Codec, Column, column_list
 
+# Names have no comma. NULL without tags: the indexes of tags hold only jobs that have some.
+_TAGS = Codec(
+    lambda tags: ",".join(tags) or None, lambda text: tuple(text.split(",")) if text else ()
+)
 JOB_COLUMNS = (
     Column("id", "uuid"),
     Column("number", "bigint"),
@@ -19,6 +23,7 @@ JOB_COLUMNS = (
     Column("partition", "text"),
     Column("skips", "boolean"),
     Column("operation_id", "uuid"),
+    Column("tags", "text", codec=_TAGS),
     # A job that enters a lane is behind until its place is known: see `lanes.py`.
     Column("behind", "boolean", value=lambda job: job.entered is not None),
     Column("entered", "bigint", changes=True),
@@ -36,6 +41,16 @@ JOB_COLUMNS = (
     Column("started_at", "timestamptz", "claim.started_at", changes=True, initial="NULL"),
     Column("lease_until", "timestamptz", "claim.until", changes=True, initial="NULL"),
     Column("worker", "text", "claim.worker", changes=True, initial="NULL"),
+)
+# Only the columns that find a job: folding the jobs of a page is cheaper than storing all of them.
+FINISHED_JOB_COLUMNS = (
+    Column("id", "uuid"),
+    Column("number", "bigint"),
+    Column("status", "text"),
+    Column("queue", "text"),
+    Column("type", "text"),
+    Column("subject", "text"),
+    Column("tags", "text", codec=_TAGS),
 )
 # The select list that `JOBS.load` expects.
 COLUMNS = column_list(JOB_COLUMNS)

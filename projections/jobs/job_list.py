@@ -11,25 +11,19 @@ from datetime import datetime
 from uuid import UUID
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from psycopg.rows import TupleRow
 
-from daybook.domain.jobs.job import JOB, Job, JobStatus
+from daybook.domain.jobs.job import JOB, Job
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
-from daybook.projections.jobs.job_filter import JobCursor, JobFilter
-from daybook.projections.jobs.job_list_sql import (
-    COUNT_OF_SOURCES,
-    COUNT_OF_SUBJECT,
-    OF_SOURCES,
-    OF_SUBJECT,
-)
+from daybook.projections.jobs.job_filter import FINISHED, JobCursor, JobFilter
+from daybook.projections.jobs.job_list_sql import count_sql, walk_sql
 from daybook.projections.jobs.jobs import load_jobs
-from daybook.projections.snapshot import FOLD_MAX, enter_live_snapshot
+from daybook.projections.snapshot import FOLD_MAX, READ_CLOCK, enter_live_snapshot
 
 _MAPPER = EventMapper((JOB,))
-_FINISHED = (JobStatus.COMPLETED, JobStatus.CANCELLED)
 
 
 class JobPage(Struct, frozen=True):
@@ -50,7 +44,7 @@ async def read_jobs(
     """Returns one page; page and count are of the same snapshot."""
     start = JobCursor.beginning(wanted) if cursor is None else JobCursor.parse(cursor, wanted)
     async with connection.transaction():
-        now = await enter_live_snapshot(connection)
+        now = await enter_live_snapshot(connection, wanted.plan or READ_CLOCK)
         # One more than asked for shows whether there is another page.
         reading = _Reading(connection, wanted)
         jobs = await reading.read_from(start, limit + 1)
@@ -73,16 +67,15 @@ class _Reading:
             missing = limit - len(jobs)
             if not missing:
                 break
-            read = self._finished if begin.section in _FINISHED else self._live
+            read = self._finished if begin.section in FINISHED else self._live
             jobs += await read(begin, missing)
         return jobs
 
     async def count(self, start: JobCursor, limit: int) -> int:
         counted = 0
-        by_subject = self._wanted.subject is not None
-        statements = COUNT_OF_SUBJECT if by_subject else COUNT_OF_SOURCES
         for begin in self._section_starts(start):
-            ((more,),) = await self._run(statements[begin.section], begin, limit - counted)
+            statement = count_sql(self._wanted, begin.section)
+            ((more,),) = await self._run(statement, begin, limit - counted)
             counted += more
         return counted
 
@@ -108,15 +101,11 @@ class _Reading:
         return jobs
 
     async def _walk(self, start: JobCursor, limit: int) -> list[TupleRow]:
-        statements = OF_SOURCES if self._wanted.subject is None else OF_SUBJECT
-        return await self._run(statements[start.section], start, limit)
+        return await self._run(walk_sql(self._wanted, start.section), start, limit)
 
     async def _run(self, statement: str, start: JobCursor, limit: int) -> list[TupleRow]:
-        wanted = self._wanted
         given = {
-            "queue": wanted.queue,
-            "type": wanted.type,
-            "subject": wanted.subject,
+            **asdict(self._wanted),
             "status": start.section.value,
             "number": start.number,
             "limit": limit,

@@ -1,11 +1,12 @@
 """SQL of the list of jobs: one statement a section, in the order of the list.
 
 Each pair of a queue and a type is one index walk that stops at the limit, so a million other jobs
-do not slow it down. Lists of one subject use an index of their own.
+do not slow it down. Lists by a criterion with an index of its own use that one.
 """
 
 from daybook.domain.jobs.job import JobStatus
 from daybook.projections.jobs.job_columns import COLUMNS
+from daybook.projections.jobs.job_filter import FINISHED, OLDEST_FIRST, JobFilter
 
 SOURCES = """
 WITH sources AS (
@@ -109,52 +110,35 @@ LIMIT %(limit)s
 """
 
 
-def _of_subject(columns: str, beyond: str) -> str:
+def _by_index(section: JobStatus, columns: str, condition: str) -> str:
+    table, listed = ("finished_jobs", "number, id") if section in FINISHED else ("jobs", columns)
+    beyond = "number > %(number)s\nORDER BY number"
+    if section not in OLDEST_FIRST:
+        beyond = "number < %(number)s\nORDER BY number DESC"
     return f"""
-SELECT {columns}
-FROM jobs
-WHERE subject = %(subject)s AND status = %(status)s AND {_FITTING} AND {beyond}
+SELECT {listed}
+FROM {table}
+WHERE {condition} AND status = %(status)s AND {beyond}
 LIMIT %(limit)s
 """
 
 
-OLDEST_FIRST = "number > %(number)s\nORDER BY number"
-NEWEST_FIRST = "number < %(number)s\nORDER BY number DESC"
-READ_SUBJECT_FINISHED = f"""
-SELECT number, id
-FROM finished_jobs
-WHERE subject = %(subject)s AND status = %(status)s AND {_FITTING} AND number < %(number)s
-ORDER BY number DESC
-LIMIT %(limit)s
-"""
-
-
-def _of_sources(columns: str) -> dict[JobStatus, str]:
-    return {
-        JobStatus.PENDING: _pending(columns),
-        JobStatus.PROCESSING: _processing(columns),
-        JobStatus.DEAD: _dead(columns),
-        JobStatus.COMPLETED: READ_FINISHED_JOBS,
-        JobStatus.CANCELLED: READ_FINISHED_JOBS,
+def _by_source(section: JobStatus, columns: str) -> str:
+    walks = {
+        JobStatus.PENDING: _pending,
+        JobStatus.PROCESSING: _processing,
+        JobStatus.DEAD: _dead,
     }
+    return READ_FINISHED_JOBS if section in FINISHED else walks[section](columns)
 
 
-def _of_subjects(columns: str) -> dict[JobStatus, str]:
-    return {
-        JobStatus.PENDING: _of_subject(columns, OLDEST_FIRST),
-        JobStatus.PROCESSING: _of_subject(columns, OLDEST_FIRST),
-        JobStatus.DEAD: _of_subject(columns, NEWEST_FIRST),
-        JobStatus.COMPLETED: READ_SUBJECT_FINISHED,
-        JobStatus.CANCELLED: READ_SUBJECT_FINISHED,
-    }
+def walk_sql(wanted: JobFilter, section: JobStatus, columns: str = COLUMNS) -> str:
+    """Reads up to `limit` jobs of a section beyond `number`; of finished jobs, number and id."""
+    if wanted.plan is None:
+        return _by_source(section, columns)
+    return _by_index(section, columns, wanted.condition)
 
 
-def _counted(walks: dict[JobStatus, str]) -> dict[JobStatus, str]:
-    return {status: f"SELECT count(*) FROM ({walk}) AS walked" for status, walk in walks.items()}
-
-
-OF_SOURCES = _of_sources(COLUMNS)
-OF_SUBJECT = _of_subjects(COLUMNS)
-# The same walks without payloads.
-COUNT_OF_SOURCES = _counted(_of_sources("number"))
-COUNT_OF_SUBJECT = _counted(_of_subjects("number"))
+def count_sql(wanted: JobFilter, section: JobStatus) -> str:
+    """Counts the jobs of the same walk without reading their payloads."""
+    return f"SELECT count(*) FROM ({walk_sql(wanted, section, 'number')}) AS walked"

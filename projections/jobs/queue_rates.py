@@ -16,7 +16,7 @@ from daybook.domain.jobs.job import JOB, Job
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.settled_position import settled_position
-from daybook.projections.jobs.job_labels import JobLabel, read_labels
+from daybook.projections.jobs.job_creations import read_creations
 
 SLICE_SECONDS = 5
 LOOKED_AT_MAX = 5_000
@@ -85,10 +85,10 @@ async def read_rates(connection: Connection, *, after: int | None) -> Rates:
 
 async def _slices(connection: Connection, rows: list[TupleRow]) -> list[Slice]:
     unknown = [job_id for row in rows for job_id in row[4] or ()]
-    labels = await read_labels(connection, [*set(unknown)]) if unknown else {}
+    created = await read_creations(connection, [*set(unknown)]) if unknown else {}
     counted: dict[tuple[datetime, str], Counter[str]] = {}
     for at, topic, queue, count, ids in rows:
-        for name, amount in _by_queue(queue, count, ids, labels):
+        for name, amount in _by_queue(queue, count, ids, created):
             counted.setdefault((at, name), Counter())[_NAMES[topic]] += amount
     return [
         Slice(at, queue, {name: counts[name] for name in KINDS})
@@ -97,8 +97,8 @@ async def _slices(connection: Connection, rows: list[TupleRow]) -> list[Slice]:
 
 
 def _by_queue(
-    queue: str | None, count: int, ids: list[UUID] | None, labels: dict[UUID, JobLabel]
+    queue: str | None, count: int, ids: list[UUID] | None, created: dict[UUID, Job.Created]
 ) -> list[tuple[str, int]]:
     if queue is not None:
         return [(queue, count)]
-    return [*Counter(labels[job_id].queue for job_id in ids or ()).items()]
+    return [*Counter(created[job_id].queue for job_id in ids or ()).items()]

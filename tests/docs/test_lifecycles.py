@@ -15,12 +15,13 @@ from uuid import UUID
 import pytest
 from msgspec import Raw
 
+from daybook.domain.backoff import Backoff
 from daybook.domain.command import Command
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.errors import Refusal
 from daybook.domain.event import Decider, Event, S
 from daybook.domain.jobs import job as jobs
-from daybook.domain.jobs.job import JOB, Backoff, Job
+from daybook.domain.jobs.job import JOB, Job
 from daybook.domain.messages import operation as operations
 from daybook.domain.messages.operation import OPERATION, Operation
 from daybook.domain.orders import commands

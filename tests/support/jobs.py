@@ -9,8 +9,8 @@ from msgspec import Raw
 from uuid_utils.compat import uuid7
 
 from daybook.domain.errors import Refusal
-from daybook.domain.jobs.create import CreatedJob, CreateJobs, JobRequest, NewJob
-from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.create import CreatedJob, CreateJobs, JobRequest
+from daybook.domain.jobs.job import Job, NewJob
 from daybook.domain.jobs.work import ClaimJobs, FinishJobs, JobResult, JobSelector, Outcome
 from tests.support.committer import Submitter, open_submitter
 

@@ -135,6 +135,7 @@ class Evening:
         fields: dict[str, Any] = {"type_": self.chance.choice(["send", "print"])}
         if key is not None:
             fields |= {"unique_key": key, "unique_scope": UniqueScope.UNFINISHED}
+        fields["tags"] = self.chance.choice([(), ("vip",), ("eu", "vip")])
         payload = raw(str(self.chance.randrange(100)))
         self.jobs.append(await self.workshop.job(payload=payload, **fields))
 

@@ -92,6 +92,7 @@ JOB_ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
     "lease_seconds": ANY_NUMBER,
     "run_at": st.sampled_from(MOMENTS),
     "partition": ANY_TEXT,
+    "tags": st.lists(ANY_TEXT, max_size=3) | st.just(["vip", "eu"]) | ANY_TEXT,
 }
 
 
@@ -464,7 +465,7 @@ def counting_commands() -> Iterator[Counter[str]]:
 @asynccontextmanager
 async def open_driven_service(conninfo: str, feed: Upstream) -> AsyncIterator[DrivenService]:
     """A service with everything that works by itself, one that is busy, and a client's socket."""
-    job = RecordJob(queue="pos", type="sync")
+    job = RecordJob(queue="pos", type="sync", tags=("stock",))
     mapping = FieldMapping(items="data", version="version", deleted="deleted_at")
     upstreams = Upstreams(
         {

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 JOB_MEMBERS = [
     *("id", "queue", "type", "status", "priority", "payload", "subject", "uniqueKey"),
-    *("uniqueScope", "partition", "attempts", "attemptsMax", "failures", "crashes"),
+    *("uniqueScope", "partition", "tags", "attempts", "attemptsMax", "failures", "crashes"),
     *("interruptions", "life", "effectKey", "leaseSeconds", "runAt", "claimId", "workerId"),
     *("startedAt", "leaseUntil", "result", "error", "createdAt", "updatedAt", "finishedAt"),
     "version",
@@ -128,6 +128,9 @@ async def test_a_list_is_read_page_by_page(api: Api) -> None:
         ("type=%C3%A9", "bad-parameter"),
         ("subject=", "bad-parameter"),
         ("subject=" + "s" * 201, "bad-parameter"),
+        ("tag=", "bad-parameter"),
+        ("tag=a,b", "bad-parameter"),
+        ("tag=" + "t" * 101, "bad-parameter"),
         ("limit=1&limit=2", "duplicate-parameter"),
         ("page=2", "unknown-parameter"),
         ("cursor=", "bad-cursor"),
@@ -147,7 +150,7 @@ async def test_a_cursor_of_another_list_is_refused(api: Api) -> None:
     await enqueue_many(api, 2)
     cursor = (await api.get("/api/jobs?limit=1")).json["nextCursor"]
 
-    for query in ("status=PENDING", "queue=email", "subject=email"):
+    for query in ("status=PENDING", "queue=email", "subject=email", "tag=email"):
         answer = await api.get(f"/api/jobs?limit=1&{query}&cursor={cursor}")
         assert answer.problem == (400, "bad-cursor")
     assert (await api.get(f"/api/orders?cursor={cursor}")).problem == (400, "bad-cursor")

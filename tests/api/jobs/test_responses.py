@@ -1,4 +1,4 @@
-"""Jobs are encoded by position; the order of values must match the names."""
+"""The JSON of a job: every member has the value of its name, in both forms."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -40,6 +40,7 @@ JOB = Job(
     unique_key="k",
     unique_scope=UniqueScope.FOREVER,
     partition="lane",
+    tags=("vip", "eu"),
     error="no",
     result=Raw(b"[1]"),
 )
@@ -54,6 +55,7 @@ TOLD = {
     "uniqueKey": "k",
     "uniqueScope": "forever",
     "partition": "lane",
+    "tags": ["vip", "eu"],
     "attempts": 5,
     "attemptsMax": 6,
     "failures": 9,
@@ -122,6 +124,6 @@ def test_a_client_reads_the_same_job_from_a_minimal_response(job: Job) -> None:
 def test_default_members_of_a_job_are_omitted() -> None:
     (body,) = orjson.loads(orjson.dumps(brief_jobs([USUAL])))
     assert (
-        not {"priority", "subject", "attemptsMax", "leaseSeconds", "life", "effectKey"}
+        not {"priority", "subject", "tags", "attemptsMax", "leaseSeconds", "life", "effectKey"}
         & body.keys()
     )

@@ -39,6 +39,7 @@ async def test_a_schedule_is_created_with_all_its_defaults(api: Api) -> None:
         "attemptsMax": 3,
         "leaseSeconds": 90,
         "subject": None,
+        "tags": [],
     }
     assert (await api.get(WHERE)).json["schedule"] == schedule
 

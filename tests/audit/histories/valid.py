@@ -15,8 +15,8 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.command import Command
 from daybook.domain.errors import OrderNotPendingError
-from daybook.domain.jobs.create import CreateJobs, FollowUp, NewJob
-from daybook.domain.jobs.job import Job, UniqueScope
+from daybook.domain.jobs.create import CreateJobs, FollowUp
+from daybook.domain.jobs.job import Job, NewJob, UniqueScope
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
 from daybook.domain.jobs.work import (
     ClaimJobs,

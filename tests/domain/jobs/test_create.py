@@ -6,21 +6,14 @@ from uuid import UUID
 
 import pytest
 from msgspec import Raw, Struct, ValidationError, convert, json
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from daybook.api.jobs.requests import NewJobBody
 from daybook.api.messages.responses import Item
 from daybook.api.schedules.endpoints import ScheduledJob
 from daybook.domain.errors import BadValueError
-from daybook.domain.jobs.create import (
-    BoundedOptions,
-    DirectJobRequest,
-    FollowUp,
-    JobOptions,
-    JobTemplate,
-    copy_options,
-)
-from daybook.domain.jobs.job import OnDead
+from daybook.domain.jobs.create import DirectJobRequest, FollowUp, JobTemplate, copy_options
+from daybook.domain.jobs.job import BoundedOptions, JobOptions, OnDead
 from daybook.domain.messages.operation import Message
 from daybook.domain.upstreams.commands import RecordJob
 from daybook.enqueue import _new_job
@@ -69,6 +62,14 @@ BAD_VALUES: list[tuple[str, Any]] = [
     ("unique_key", "x" * 201),
     ("unique_scope", "sometimes"),
     ("on_dead", "bury"),
+    ("tags", [f"t{n}" for n in range(21)]),
+    ("tags", ["a", "b", "a"]),
+    ("tags", ["a,b"]),
+    ("tags", [""]),
+    ("tags", ["é"]),
+    ("tags", ["x" * 101]),
+    ("tags", [7]),
+    ("tags", "vip"),
 ]
 
 
@@ -115,6 +116,20 @@ def test_stored_options_are_those_of_every_way_in(kind: type[JobOptions]) -> Non
 def test_stored_options_keep_their_bytes(kind: type[JobOptions], stored: bytes) -> None:
     # A rebuild compares the rows with those that older versions wrote.
     assert json.encode(json.decode(stored, type=kind)) == stored
+
+
+@pytest.mark.parametrize("kind", WAYS_IN)
+def test_every_way_in_takes_twenty_tags_in_their_order(kind: type[JobOptions]) -> None:
+    tags = [f"t{n:02}" for n in reversed(range(20))]
+    assert convert(sent(kind, tags=tags), kind).tags == (*tags,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored"), [(JobTemplate, TEMPLATE), (Message, MESSAGE)], ids=["template", "message"]
+)
+def test_stored_options_hold_their_tags(kind: type[JobOptions], stored: bytes) -> None:
+    tagged = replace(json.decode(stored, type=kind), tags=("vip", "eu"))
+    assert json.decode(json.encode(tagged), type=kind) == tagged
 
 
 def test_a_message_of_an_older_version_has_no_policy_for_dead_jobs() -> None:

@@ -8,12 +8,12 @@ import pytest
 from msgspec import Raw
 from uuid_utils.compat import uuid7
 
+from daybook.domain.backoff import Backoff
 from daybook.domain.errors import ClaimLostError, JobNotDeadError, JobOverError
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import (
     JOB,
     NULL,
-    Backoff,
     FailureReason,
     Job,
     JobStatus,

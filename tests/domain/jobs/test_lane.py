@@ -7,9 +7,10 @@ from msgspec import Raw
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
+from daybook.domain.backoff import Backoff
 from daybook.domain.errors import OperationNotFailedError, OperationOverError
 from daybook.domain.event import Event
-from daybook.domain.jobs.job import JOB, Backoff, Job
+from daybook.domain.jobs.job import JOB, Job
 from daybook.domain.messages import operation as operations
 from daybook.domain.messages.message import message_id, message_key, transaction_id
 from daybook.domain.messages.operation import (

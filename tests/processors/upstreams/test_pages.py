@@ -247,3 +247,18 @@ def test_the_job_of_the_largest_record_is_within_the_bounds_of_a_job(sign: str) 
     assert checked(job, DirectJobRequest).subject == job.subject
     other = RecordJob(queue="q", type="t").new_job(replace(record, id=uuid7()), "changed").options
     assert other.subject != job.subject
+
+
+def test_the_jobs_of_records_have_the_tags_of_the_feed() -> None:
+    record = UpstreamRecord(
+        id=uuid7(),
+        version=1,
+        stream="stock",
+        record_id="1",
+        revision="1",
+        data=Raw(b"{}"),
+        seen_at=NOON,
+        updated_at=NOON,
+    )
+    job = RecordJob(queue="q", type="t", tags=("stock", "eu"))
+    assert job.new_job(record, "changed").options.tags == ("stock", "eu")

@@ -14,7 +14,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.runtime.guest_encryption import GuestDetails
 from daybook.api.runtime.service import Service
-from daybook.domain.jobs.job import Backoff
+from daybook.domain.backoff import Backoff
 from daybook.domain.tickets.commands import CallNext, JoinLine, TicketResult
 from daybook.domain.tickets.ticket import Guest, Ticket
 from daybook.processors.webhooks.deliveries import Deliveries

@@ -1,6 +1,7 @@
 """`finished_jobs` equals the fold of the log, written with the events or replayed in batches."""
 
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any
 
 import psycopg
@@ -21,7 +22,9 @@ from tests.support.jobs import Workshop, new_job, open_workshop
 pytestmark = pytest.mark.anyio
 
 READ_LOG = "SELECT originator_id, topic, state FROM stored_events ORDER BY notification_id"
-READ_FINISHED = "SELECT id, number, status, queue, type, subject FROM finished_jobs ORDER BY number"
+READ_FINISHED = """
+SELECT id, number, status, queue, type, subject, tags FROM finished_jobs ORDER BY number
+"""
 EMPTY = "DELETE FROM finished_jobs"
 KEYED = {"unique_key": "k", "unique_scope": UniqueScope.UNFINISHED}
 
@@ -37,7 +40,8 @@ def folded(conninfo: str) -> list[Any]:
         decider = MAPPER.decider_of(topic)
         jobs[job_id] = decider.evolve(jobs.get(job_id), MAPPER.decode(topic, state))
     over = sorted((job for job in jobs.values() if job.is_over), key=lambda job: job.number)
-    return [(job.id, job.number, job.status, job.queue, job.type, job.subject) for job in over]
+    columns = attrgetter("id", "number", "status", "queue", "type", "subject")
+    return [(*columns(job), ",".join(job.tags) or None) for job in over]
 
 
 def numbers(conninfo: str) -> list[int]:
@@ -73,7 +77,7 @@ async def do_all(workshop: Workshop) -> None:
 
 async def test_only_completed_and_cancelled_jobs_are_listed(database: str) -> None:
     async with open_workshop(database) as workshop:
-        done = await workshop.job(subject="booking-1")
+        done = await workshop.job(subject="booking-1", tags=("vip", "eu"))
         await do_all(workshop)
         cancelled = await workshop.job("invoices", "issue")
         await workshop.submit(CancelJob(cancelled.id))
@@ -83,8 +87,8 @@ async def test_only_completed_and_cancelled_jobs_are_listed(database: str) -> No
         await workshop.job()
 
     assert stored(database) == [
-        (done.id, 1, "COMPLETED", "email", "send", "booking-1"),
-        (cancelled.id, 2, "CANCELLED", "invoices", "issue", None),
+        (done.id, 1, "COMPLETED", "email", "send", "booking-1", "vip,eu"),
+        (cancelled.id, 2, "CANCELLED", "invoices", "issue", None, None),
     ]
 
 
@@ -149,8 +153,8 @@ async def test_a_job_created_and_finished_in_one_batch_has_one_row(database: str
 
 
 async def a_bit_of_everything(workshop: Workshop) -> None:
-    for _ in range(3):
-        await workshop.job(**KEYED)
+    for day in range(3):
+        await workshop.job(**KEYED, tags=(f"day-{day}", "keyed"))
         await workshop.jobs(2)
         await do_all(workshop)
     cancelled = await workshop.jobs(4)

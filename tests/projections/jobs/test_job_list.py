@@ -115,6 +115,36 @@ async def test_a_list_is_of_the_queue_type_and_subject_asked_for(
                 assert await numbers(reader, **nothing) == []
 
 
+async def test_a_list_of_a_tag_has_the_jobs_of_every_section_with_it(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        await workshop.jobs(2, type_="done", tags=("eu", "vip"), subject="s")
+        await workshop.jobs(2, type_="poison", tags=("vip",))
+        await workshop.jobs(2, type_="slow", tags=("vip", "eu"))
+        await workshop.jobs(2, type_="send", tags=("vip", "vip-2"))
+        await workshop.jobs(2, type_="send", tags=("vip-2",))
+        await workshop.jobs(2, type_="send", subject="s")
+        for job in await take(workshop, 2, "done"):
+            await workshop.finish(job)
+        for job in await take(workshop, 2, "poison"):
+            await workshop.finish(job, Outcome.FAIL, error="no")
+        await take(workshop, 2, "slow")
+    async with open_reader(database) as reader:
+        assert await numbers(reader, tag="vip") == [7, 8, 5, 6, 4, 3, 2, 1]
+        assert await numbers(reader, tag="eu") == [5, 6, 2, 1]
+        assert await numbers(reader, tag="vip-2") == [7, 8, 9, 10]
+        assert await numbers(reader, tag="none") == []
+        assert await numbers(reader, tag="eu", type="done") == [2, 1]
+        assert await numbers(reader, tag="eu", subject="s", queue="email") == [2, 1]
+        assert await numbers(reader, tag="vip", status=JobStatus.DEAD) == [4, 3]
+        pages = await all_pages(reader, 3, tag="vip")
+        assert [[job.number for job in page] for page in pages] == [[7, 8, 5], [6, 4, 3], [2, 1]]
+        counted = await read_jobs(reader, JobFilter(tag="vip"), limit=1, count_max=100)
+        assert counted.counted == 8
+        for page in pages:
+            for job in page:
+                assert await one_job(reader, job.id) == job
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 15, 16, 17])
 async def test_pages_of_any_size_are_the_list_cut_into_pieces(database: str, limit: int) -> None:
     async with open_workshop(database) as workshop:
@@ -259,6 +289,8 @@ async def test_a_cursor_that_this_list_did_not_give_out_is_refused(
         JobFilter(queue="email", type="send"),
         JobFilter(type="email"),
         JobFilter(subject="email"),
+        JobFilter(tag="email"),
+        JobFilter(queue="email", tag="email"),
     ],
 )
 async def test_a_cursor_serves_the_list_of_its_own_filter_only(
@@ -269,6 +301,12 @@ async def test_a_cursor_serves_the_list_of_its_own_filter_only(
         page = await read_jobs(reader, JobFilter(queue="email"), limit=1)
         with pytest.raises(BadCursorError):
             await read_jobs(reader, other, limit=1, cursor=page.next_cursor)
+
+
+def test_a_filter_has_the_mark_of_older_versions() -> None:
+    # Services of two versions serve the pages of one list during an upgrade.
+    assert JobFilter(queue="email").mark == "c670cdf0704a8d9d"
+    assert JobFilter(status=JobStatus.DEAD, subject="ä").mark == "698ddf3a118e907d"
 
 
 async def test_a_cursor_cannot_lead_into_a_section_that_its_list_does_not_have(

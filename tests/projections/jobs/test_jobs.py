@@ -8,8 +8,8 @@ import pytest
 from msgspec import Raw
 
 from daybook.domain.errors import ClaimLostError, Refusal
-from daybook.domain.jobs.create import RESTARTED_BECAUSE, FollowUp, NewJob
-from daybook.domain.jobs.job import Job, JobStatus, OnDead, UniqueScope
+from daybook.domain.jobs.create import RESTARTED_BECAUSE, FollowUp
+from daybook.domain.jobs.job import Job, JobStatus, NewJob, OnDead, UniqueScope
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
 from daybook.domain.jobs.queue import Limits, Rate
 from daybook.domain.jobs.work import FinishJobs, JobSelector, Outcome
@@ -30,6 +30,7 @@ def numbers(jobs: list[Job]) -> list[int]:
 def test_every_column_becomes_the_field_of_its_name() -> None:
     # `load` is positional.
     known = {"payload": b"{}", "status": "PENDING", "unique_scope": "forever"}
+    converted = {"payload": Raw(b"{}"), "tags": ("tags",)}
     columns = [name.strip() for name in COLUMNS.split(",")]
     job = JOBS.load(tuple(known.get(name, name) for name in columns))
     assert job.claim is not None
@@ -37,7 +38,7 @@ def test_every_column_becomes_the_field_of_its_name() -> None:
              "lease_until": "until"}  # fmt: skip
     for name in columns:
         found = getattr(job.claim, claim[name]) if name in claim else getattr(job, name)
-        assert found == (Raw(b"{}") if name == "payload" else known.get(name, name)), name
+        assert found == converted.get(name, known.get(name, name)), name
 
 
 async def test_the_most_urgent_come_first_and_then_by_number(database: str) -> None:

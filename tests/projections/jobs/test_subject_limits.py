@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from uuid_utils.compat import uuid7
 
-from daybook.domain.jobs.create import NewJob
-from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.job import Job, NewJob
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue
 from daybook.domain.jobs.queue import Limits, Rate
 from daybook.domain.jobs.work import ClaimJobs, JobSelector

@@ -10,7 +10,7 @@ from msgspec import ValidationError, json
 from uuid_utils.compat import uuid7
 
 from daybook.domain.errors import LaneFullError, Refusal
-from daybook.domain.jobs.create import NewJob
+from daybook.domain.jobs.job import NewJob
 from daybook.domain.jobs.manage import ConfigureQueue
 from daybook.domain.jobs.queue import DeadJobPolicy
 from daybook.domain.messages.commands import (

@@ -1,12 +1,11 @@
-"""Labels: number, queue, type and subject of a job from its creation event, without a fold."""
+"""Creation events of jobs: number, queue, type and subject without a fold."""
 
 from collections.abc import Sequence
 from contextlib import suppress
 from uuid import UUID
 
-from msgspec import DecodeError, Struct
+from msgspec import DecodeError
 
-from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.postgres.binary_arrays import texts, uuids
@@ -25,27 +24,17 @@ _MAPPER = EventMapper((JOB,))
 _CREATED = texts(_MAPPER.topics_of([Job.Created]))
 
 
-class JobLabel(Struct, frozen=True, gc=False):
-    number: int
-    queue: str
-    type: str
-    subject: str | None
-
-
-def label_in(created: Event) -> JobLabel:
-    assert isinstance(created, Job.Created)
-    return JobLabel(created.number, created.queue, created.type, created.subject)
-
-
-async def read_labels(
+async def read_creations(
     connection: Connection, ids: Sequence[UUID], *, upto: int | None = None
-) -> dict[UUID, JobLabel]:
-    """Returns labels as of position `upto`, or as of now."""
+) -> dict[UUID, Job.Created]:
+    """Returns the creations as of position `upto`, or as of now."""
     wanted = {"ids": uuids(ids), "topics": _CREATED, "upto": upto}
     rows = await connection.execute(READ_CREATIONS, wanted, binary=True)
-    labels: dict[UUID, JobLabel] = {}
+    creations: dict[UUID, Job.Created] = {}
     for job_id, topic, state in await rows.fetchall():
-        # An unreadable creation gives no label.
+        # Unreadable creations are left out.
         with suppress(DecodeError):
-            labels[job_id] = label_in(_MAPPER.decode(topic, state))
-    return labels
+            created = _MAPPER.decode(topic, state)
+            assert isinstance(created, Job.Created)
+            creations[job_id] = created
+    return creations
