@@ -11,7 +11,7 @@ import daybook
 from daybook.api.server.listener import listen
 from daybook.domain.schedules.commands import FireSchedule
 from daybook.eventlog.origin import Origin
-from daybook.processors.operation_executor import Operations
+from daybook.processors.operation_executor import OperationExecutor
 from tests.api.messages.test_operations import BUSY, make_busy, opened, push
 from tests.support.api_jobs import claim, complete, enqueue, enqueue_many, fail
 from tests.support.asgi_client import Api
@@ -66,7 +66,7 @@ async def test_a_follow_up_has_its_own_tags(api: Api) -> None:
 
 
 async def test_a_message_keeps_its_tags_even_if_the_push_is_deferred(database: str) -> None:
-    async with opened(database, BUSY, processors=[Operations()]) as api:
+    async with opened(database, BUSY, processors=[OperationExecutor()]) as api:
         item = {"queue": "mail", "partition": "p", "tags": TAGS}
         await make_busy(api)
         assert (await push(api, item)).status == 202
