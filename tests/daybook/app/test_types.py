@@ -37,7 +37,7 @@ WRONG = {
     "missing": ("await greet.enqueue()", "call-arg"),
     "keyword": ('await greet.enqueue("Ada", times=2)', "call-arg"),
     "result": ('x: int = await (await greet.enqueue("Ada")).result()', "assignment"),
-    "result of a thread": ('x: str = await (await count.enqueue("A")).result()', "assignment"),
+    "result of a thread": ('y: str = await (await count.enqueue("A")).result()', "assignment"),
     "option": ("greet.options(colour=1)", "call-arg"),
 }
 
