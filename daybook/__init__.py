@@ -3,6 +3,8 @@
 from daybook import Client, Worker
 """
 
+from daybook.app.app import Daybook
+from daybook.app.typed_job import JobHandle, TypedJob
 from daybook.client.backoff import Backoff
 from daybook.client.client import AsyncClient, Client
 from daybook.client.jobs import (
@@ -36,6 +38,7 @@ from daybook.errors import (
     ClaimLost,
     DaybookError,
     EnqueueFailed,
+    JobFailed,
     NotFound,
     OperationFailed,
     OperationTimeout,
@@ -43,6 +46,7 @@ from daybook.errors import (
     ServerFault,
     Unavailable,
 )
+from daybook.worker.current_job import current_job
 from daybook.worker.held_claims import FIVE_MINUTE_LEASE, Lease
 from daybook.worker.outcomes import Fail, Retry, Snooze
 from daybook.worker.worker import Worker
@@ -59,6 +63,7 @@ __all__ = [
     "ClaimLost",
     "ClaimedJob",
     "Client",
+    "Daybook",
     "DaybookError",
     "EnqueueFailed",
     "Fail",
@@ -66,6 +71,8 @@ __all__ = [
     "Heartbeats",
     "JSONLines",
     "Job",
+    "JobFailed",
+    "JobHandle",
     "JobStatus",
     "Lease",
     "Limits",
@@ -88,8 +95,10 @@ __all__ = [
     "ServerFault",
     "Snooze",
     "Transacted",
+    "TypedJob",
     "Unavailable",
     "Worker",
+    "current_job",
     "enqueue",
     "enqueue_async",
 ]

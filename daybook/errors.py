@@ -72,6 +72,18 @@ class OperationFailed(DaybookError):
         self.operation_id = operation_id
 
 
+class JobFailed(DaybookError):
+    """The job is dead or cancelled, so that it has no result. `error` is the text of its last
+    failure."""
+
+    def __init__(self, job_id: UUID, job_status: str, error: str | None) -> None:
+        sentence = f"Job {job_id} is {job_status}: {error or 'no reason given'}"
+        super().__init__(f"{sentence.removesuffix('.')}.", code=f"job_{job_status.lower()}")
+        self.job_id = job_id
+        self.job_status = job_status
+        self.error = error
+
+
 class ServerFault(DaybookError):
     """An internal error of the service, or a response that is not Daybook's."""
 

@@ -70,7 +70,7 @@ class QueryEndpoint:
         return Route(self.path, self, methods=["GET"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
+        request = Request(scope, receive)
         wanted = read_at_least(dict(scope["headers"])) if self._has_position else None
         if wanted is None:
             response = await self._respond(request)

@@ -70,10 +70,12 @@ def _read_value(parameter: FieldInfo, text: str) -> Any:
 
 def read_text(text: str, kind: Any) -> Any:
     """Returns the value, or None if the text is not its canonical form: `01` and `null` are not
-    accepted."""
+    accepted. A number with fractions may have any form of JSON, such as `5` or `5.0`."""
     try:
         value = convert(text, kind, strict=False)
     except ValidationError:
         return None
+    if isinstance(value, float):
+        return value
     written = value if isinstance(value, str) else encode(value).decode()
     return value if written == text else None

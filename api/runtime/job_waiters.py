@@ -41,39 +41,39 @@ class JobWaiters:
         self._waiters: dict[JobWaiter, None] = {}
         self._arrived = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._closing = False
+        self.is_closing = False
 
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(self._run())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._closing = True
+        self.is_closing = True
         self.end()
         await cancel_and_wait(self._tasks)
 
     def end(self) -> None:
         """Wakes all waiters, because the service stops."""
-        self._closing = True
+        self.is_closing = True
         for waiter in [*self._waiters]:
             self._wake(waiter)
 
     async def wait(self, selector: JobSelector, limit: int, seconds: float) -> bool:
         """Returns whether jobs may be ready; False after `seconds`."""
-        if self._closing:
+        if self.is_closing:
             return False
         waiter = JobWaiter(selector, limit)
         self._waiters[waiter] = None
         self._arrived.set()
         try:
             await asyncio.wait({waiter.woken}, timeout=seconds)
-            return waiter.woken.done() and not self._closing
+            return waiter.woken.done() and not self.is_closing
         finally:
             self._waiters.pop(waiter, None)
 
     async def _run(self) -> None:
         with self._notifier.listener() as wake:
-            while not self._closing:
+            while not self.is_closing:
                 await self._arrived.wait()
                 if not self._waiters:
                     self._arrived.clear()

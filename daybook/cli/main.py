@@ -17,6 +17,7 @@ import click
 from daybook.api.server.signals import StopSignals, stop_signals
 from daybook.api.settings.environment import flag_of, from_environment, help_of
 from daybook.api.settings.settings import Settings
+from daybook.app.app import Daybook
 from daybook.cli.audit import audit_group
 from daybook.cli.inspect_commands import COMMANDS
 from daybook.cli.keys import keys_group
@@ -121,15 +122,16 @@ def serve(context: CliContext) -> None:
 )
 @click.pass_obj
 def work(context: CliContext, target: str, url: str | None, concurrency: int | None) -> None:
-    """Run the worker that a module defines, until Ctrl-C.
+    """Run the worker or the app that a module defines, until Ctrl-C.
 
     --url overrides DAYBOOK_URL, which overrides the worker's own address; DAYBOOK_KEY overrides its
     key.
     """
     settings = context.settings()
     try:
-        worker = _load(target)
-        worker.run(url=url or settings.url, key=settings.key, concurrency=concurrency)
+        found = _load(target)
+        run = found.run if isinstance(found, Worker) else found.run_worker
+        run(url=url or settings.url, key=settings.key, concurrency=concurrency)
     except (DaybookError, BadSetup) as error:
         raise SetupError(str(error)) from error
     except KeyboardInterrupt:
@@ -137,7 +139,7 @@ def work(context: CliContext, target: str, url: str | None, concurrency: int | N
         pass
 
 
-def _load(target: str) -> Worker:
+def _load(target: str) -> Worker | Daybook:
     """Imports the module as `python -m` does, also from the working directory."""
     if not TARGET.fullmatch(target):
         raise SetupError(f"{target!r} does not name a worker: write it as MODULE:WORKER.")
@@ -151,7 +153,7 @@ def _load(target: str) -> Worker:
             raise
         raise SetupError(f"There is no module {name!r} here.") from error
     found = getattr(module, attribute, None)
-    if not isinstance(found, Worker):
+    if not isinstance(found, Worker | Daybook):
         raise SetupError(f"There is no worker {attribute!r} in {name}.")
     return found
 

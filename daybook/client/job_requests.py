@@ -180,8 +180,11 @@ def retry(job_id: UUID | str, *, reason: str | None = None) -> Request[Job]:
     return writing(f"/api/jobs/{segment(job_id)}/retry", given({"reason": reason}), read_job)
 
 
-def get(job_id: UUID | str) -> Request[Job]:
-    return reading(f"/api/jobs/{segment(job_id)}", {}, read_job)
+def get(job_id: UUID | str, *, wait_seconds: float = 0) -> Request[Job]:
+    """Read a job; `wait_seconds`, up to 30, waits until it is finished."""
+    parameters = {"waitSeconds": wait_seconds or None}
+    request = reading(f"/api/jobs/{segment(job_id)}", parameters, read_job)
+    return replace(request, answer_seconds_max=ANSWER_SECONDS_MAX + wait_seconds)
 
 
 def history(job_id: UUID | str) -> Request[list[dict[str, Any]]]:

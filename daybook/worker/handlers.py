@@ -19,6 +19,7 @@ from daybook.client.backoff import Backoff
 from daybook.client.jobs import ClaimedJob, FollowUp, Result
 from daybook.client.request import encoded
 from daybook.errors import BadValue
+from daybook.worker.current_job import CURRENT
 from daybook.worker.outcomes import Fail, Retry, Snooze
 
 ERROR_CHARACTERS_MAX = 2000
@@ -36,6 +37,8 @@ class Handler(Struct, frozen=True, kw_only=True):
     backoff: Backoff | None = None
 
     async def run(self, job: ClaimedJob) -> Any:
+        # The worker calls it in a task for each job, which has a context of its own.
+        CURRENT.set(job)
         if self.is_async:
             return await self.function(job)
         return await _in_thread(self.function, job)

@@ -68,8 +68,9 @@ def shorten_waits(case: Any) -> None:
     position = str((case.headers or {}).get(POSITION, ""))
     if re.fullmatch(r"[0-9]{1,18}", position) and int(position) > POSITION_MAX:
         case.headers[POSITION] = str(POSITION_MAX)
-    if isinstance(case.body, dict) and is_long(case.body.get("waitSeconds"), 1):
-        case.body["waitSeconds"] = WAIT_SECONDS
+    for members in (case.query, case.body):
+        if isinstance(members, dict) and is_long(members.get("waitSeconds"), 1):
+            members["waitSeconds"] = WAIT_SECONDS
     if case.path.startswith("/api/v1/pop/"):
         # The default is the longest wait.
         query = case.query or {}

@@ -1,8 +1,8 @@
-"""A stand-in for the service, with a client and a worker."""
+"""A stand-in for the service, with a client and a worker; and both addresses of a real one."""
 
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from daybook import Client, Worker
 from tests.support.fake_address import Address, stand_in
 from tests.support.fake_service import StandIn
+from tests.support.transports import http_url, url_of
 from tests.support.worker import Events
 
 
@@ -53,3 +54,12 @@ def events(caplog: pytest.LogCaptureFixture) -> Events:
 def client(address: Address) -> Iterator[Client]:
     with Client(address.url, chance=random.Random(7)) as client:
         yield client
+
+
+@pytest.fixture(params=["http", "in_process"])
+async def url(request: pytest.FixtureRequest, database: str) -> AsyncIterator[str]:
+    if request.param == "in_process":
+        yield url_of(database)
+        return
+    async with http_url(database) as address:
+        yield address

@@ -4,13 +4,11 @@ import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from daybook import (
     AsyncClient,
@@ -28,14 +26,10 @@ from daybook import (
     Retry,
     Worker,
 )
-from daybook.api.app import App
-from daybook.api.runtime.service import Service
-from daybook.api.server.listener import listen
 from daybook.errors import BadAddress
-from tests.support.asgi_client import Api, some_settings
 from tests.support.committer import rows
 from tests.support.running.processes import ROOT, Process, environment, eventually
-from tests.support.running.socket_server import listening
+from tests.support.transports import http_url, url_of, working
 
 pytestmark = pytest.mark.anyio
 
@@ -45,44 +39,10 @@ SELECT count(*), count(DISTINCT aggregate_id) FROM log WHERE topic = 'job.comple
 """
 
 
-def url_of(conninfo: str) -> str:
-    given = conninfo_to_dict(conninfo)
-    return f"postgresql://{given['user']}@/{given['dbname']}?host={given['host']}"
-
-
-@asynccontextmanager
-async def http_url(conninfo: str) -> AsyncIterator[str]:
-    with listen("127.0.0.1", 0) as listener:
-        async with Service(conninfo) as service:
-            api = Api(App(service, some_settings()), service)
-            async with listening(api, listener):
-                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-                service.job_waiters.end()
-
-
-@pytest.fixture(params=["http", "in_process"])
-async def url(request: pytest.FixtureRequest, database: str) -> AsyncIterator[str]:
-    if request.param == "in_process":
-        yield url_of(database)
-        return
-    async with http_url(database) as address:
-        yield address
-
-
 @pytest.fixture
 async def client(url: str) -> AsyncIterator[AsyncClient]:
     async with AsyncClient(url) as client:
         yield client
-
-
-@asynccontextmanager
-async def working(worker: Worker) -> AsyncIterator[None]:
-    serving = asyncio.create_task(worker.serve())
-    try:
-        yield
-    finally:
-        worker.stop()
-        await serving
 
 
 async def finished(client: AsyncClient, job_id: UUID) -> JobStatus:

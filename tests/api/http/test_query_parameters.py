@@ -21,6 +21,7 @@ class Wish(Parameters, frozen=True):
     is_hot: bool = False
     name: Annotated[str, Meta(min_length=1, max_length=5, pattern="^[a-z]+$")] | None = None
     remark: str | None = None
+    seconds: Annotated[float, Meta(ge=0, le=30)] = 0.0
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,8 @@ class Wish(Parameters, frozen=True):
         (b"isHot=false&name=ada", Wish(name="ada")),
         (b"remark=null", Wish(remark="null")),
         (b"remark=", Wish(remark="")),
+        (b"seconds=5", Wish(seconds=5.0)),
+        (b"seconds=0.50", Wish(seconds=0.5)),
     ],
 )
 def test_a_query_is_read_into_its_type(query: bytes, wish: Wish) -> None:
@@ -51,6 +54,9 @@ def test_a_query_is_read_into_its_type(query: bytes, wish: Wish) -> None:
         ("isHot=True", "The parameter isHot must be true or false."),
         ("isHot=1", "The parameter isHot must be true or false."),
         ("name=", "The parameter name must be a text of 1 to 5 characters of the form ^[a-z]+$."),
+        ("seconds=31", "The parameter seconds must be a number from 0 to 30."),
+        ("seconds=NaN", "The parameter seconds must be a number from 0 to 30."),
+        ("seconds=05", "The parameter seconds must be a number from 0 to 30."),
         ("how_many=5", "The parameter 'how_many' is unknown."),
         ("howMany=5&howMany=5", "The parameter howMany is given twice."),
     ],

@@ -1,6 +1,7 @@
 """Job queries and histories: current, sorted, free of side effects."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -268,3 +269,63 @@ async def test_an_unreachable_database_gives_503_within_a_second(database: str, 
         assert asyncio.get_running_loop().time() - began < 1.5
         assert away.problem == (503, "unavailable")
         assert away.headers["retry-after"] == "1"
+
+
+async def waited(api: Api, job_id: str, seconds: float) -> tuple[dict[str, Any], float]:
+    """The job, and how long the response took."""
+    began = time.monotonic()
+    answer = await api.get(f"/api/jobs/{job_id}?waitSeconds={seconds}")
+    assert answer.status == 200, answer.body
+    job: dict[str, Any] = answer.json["job"]
+    return job, time.monotonic() - began
+
+
+@pytest.mark.parametrize("end", ["complete", "fail", "cancel"])
+async def test_a_wait_for_a_job_is_answered_as_soon_as_it_is_finished(api: Api, end: str) -> None:
+    await enqueue(api)
+    (job,) = await claim(api)
+    waiting = asyncio.create_task(waited(api, job["id"], 20))
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    if end == "complete":
+        done = await complete(api, job, {"sent": True})
+    elif end == "fail":
+        done = await fail(api, job, "no")
+    else:
+        done = (await api.post(f"/api/jobs/{job['id']}/cancel", {})).json["job"]
+    async with asyncio.timeout(1):
+        found, _ = await waiting
+    assert found == done
+    found, seconds = await waited(api, job["id"], 20)
+    assert found == done
+    assert seconds < 1
+
+
+async def test_a_wait_ends_after_its_time_with_the_job_as_it_is(api: Api) -> None:
+    job = await enqueue(api)
+    found, seconds = await waited(api, job["id"], 0.7)
+    assert found == job
+    assert 0.7 <= seconds < 2
+
+
+async def test_a_wait_for_an_unknown_job_is_refused_at_once(api: Api) -> None:
+    async with asyncio.timeout(1):
+        answer = await api.get(f"/api/jobs/{uuid7()}?waitSeconds=20")
+    assert answer.problem == (404, "not-found")
+
+
+async def test_a_wait_ends_when_the_service_stops(api: Api) -> None:
+    job = await enqueue(api)
+    waiting = asyncio.create_task(waited(api, job["id"], 20))
+    await asyncio.sleep(0.1)
+    api.service.job_waiters.end()
+    async with asyncio.timeout(1):
+        found, _ = await waiting
+    assert found == job
+
+
+@pytest.mark.parametrize("seconds", ["-1", "30.5", "nan", "soon"])
+async def test_a_wait_is_bounded(api: Api, seconds: str) -> None:
+    job = await enqueue(api)
+    answer = await api.get(f"/api/jobs/{job['id']}?waitSeconds={seconds}")
+    assert answer.problem == (400, "bad-parameter")

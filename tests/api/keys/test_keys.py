@@ -272,6 +272,7 @@ WAITS = {
     "claim": ("POST", "/api/jobs/claim", {"queues": ["q"], "workerId": "w", "waitSeconds": 20}),
     "pop": ("GET", "/api/v1/pop/queue/q?wait=true&timeout=20000", None),
     "operation": ("GET", "/api/v1/operations/{id}?wait=true&timeout=20000", None),
+    "job": ("GET", "/api/jobs/{job_id}?waitSeconds=20", None),
 }
 
 
@@ -289,7 +290,9 @@ async def test_a_long_poll_ends_with_401_once_its_key_is_invalid(
     key = await issue(database, "worker", queues=("q",), expires_at=over)
     await refresh(shut)
     method, path, body = WAITS[way]
-    path = path.replace("{id}", pushed.json["operationId"])
+    later = {"queue": "q", "type": "t", "runAt": "2100-01-01T00:00:00Z"}
+    job = (await admin.post("/api/jobs", later)).json["job"]
+    path = path.replace("{id}", pushed.json["operationId"]).replace("{job_id}", job["id"])
     waiting = asyncio.create_task(Holder(shut, key).ask(method, path, body))
     await asyncio.sleep(0.3)
     assert not waiting.done()
