@@ -92,6 +92,23 @@ def test_jobs_are_filtered_and_the_address_keeps_the_filter(
     expect(rows).to_have_count(2)
 
 
+def test_jobs_are_filtered_by_tag_and_retried_by_it(visit: Visit, service: ServiceProcess) -> None:
+    bury(service, 2, tags=["vip", "eu"])
+    bury(service, 1)
+    page = visit.open("/ops#jobs/status=DEAD")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(3)
+
+    page.get_by_label("Tag", exact=True).fill("vip")
+    page.get_by_label("Tag", exact=True).press("Enter")
+
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("vip, eu")
+    page.get_by_role("button", name="Retry all …").click()
+    page.get_by_role("button", name="Retry 2 jobs").click()
+    expect(rows).to_have_count(0)
+
+
 def test_a_dead_letter_shows_its_error_payload_and_history_as_text(
     visit: Visit, service: ServiceProcess
 ) -> None:

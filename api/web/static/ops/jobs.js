@@ -1,4 +1,4 @@
-/** Jobs: filter by queue, type, subject and status; bulk retry and cancel. */
+/** Jobs: filter by queue, type, subject, tag and status; bulk retry and cancel. */
 
 import { read } from "../kit/client.js";
 import { arrange, element, find } from "../kit/element.js";
@@ -27,6 +27,7 @@ const CANCELLED = ["PENDING", "PROCESSING", "DEAD"];
  * @property {string} type
  * @property {string} status
  * @property {string | null} subject
+ * @property {string[]} tags
  * @property {number} attempts
  * @property {number} attemptsMax
  * @property {string | null} runAt
@@ -46,8 +47,9 @@ export class JobsView extends View {
     queue: { label: "Queue" },
     type: { label: "Type" },
     subject: { label: "Subject" },
+    tag: { label: "Tag" },
   });
-  #table = table("Jobs", ["Job", "Status", "Queue", "Type", "Subject", "Attempts", "When", "Error"]);
+  #table = table("Jobs", ["Job", "Status", "Queue", "Type", "Subject", "Tags", "Attempts", "When", "Error"]);
   #empty = element("p", { class: "empty" }, "No matching jobs.");
   #more = element("button", { type: "button", hidden: true }, "Show more");
   #dialog = new BulkDialog();
@@ -111,17 +113,18 @@ export class JobsView extends View {
 
 /** @param {Job} job */
 function rowOf(job) {
-  const cells = Array.from({ length: 7 }, () => element("td"));
+  const cells = Array.from({ length: 8 }, () => element("td"));
   return element("tr", {}, element("th", { scope: "row" }, itemLink(job.id)), ...cells);
 }
 
 /** @param {Element} row @param {Job} job */
 function describe(row, job) {
-  const [, status, queue, type, subject, attempts, when, error] = row.children;
+  const [, status, queue, type, subject, tags, attempts, when, error] = row.children;
   fill(status, badge(job.status));
   fill(queue, job.queue);
   fill(type, job.type);
   fill(subject, job.subject ?? "–");
+  fill(tags, job.tags.join(", ") || "–");
   fill(attempts, `${job.attempts} of ${job.attemptsMax}`);
   fill(when, whenOf(job));
   fill(error, element("span", { class: "cut", title: job.error ?? "" }, job.error ?? "–"));
