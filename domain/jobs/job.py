@@ -18,7 +18,7 @@ from daybook.domain.event import Decider, Event, EventWithReason, State, add_sec
 from daybook.domain.values import Attempts, LeaseSeconds, Name, Priority, check_instant
 
 NULL = Raw(b"null")
-Tags = Annotated[tuple[Name, ...], Meta(max_length=20)]
+Tags = Annotated[tuple[Name, ...], Meta(max_length=20, extra_json_schema={"uniqueItems": True})]
 
 
 class JobStatus(StrEnum):
