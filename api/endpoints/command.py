@@ -1,7 +1,7 @@
 """Endpoints that write. Each is one `WriteEndpoint`, composed of a function and of policies.
 
 The function turns a typed body into a command, or answers by itself if the request is no single
-command. Policies are values: who may call, how the body is read, how the command is submitted.
+command. Policies are values: the scopes of callers, the reader of the body, the submission.
 `WriteEndpoint._answer` applies them from top to bottom.
 """
 

@@ -1,6 +1,5 @@
 """Queries on jobs: unfinished, finished, and as of a past position."""
 
-import asyncio
 from typing import Annotated, NotRequired, TypedDict
 
 from msgspec import Meta
@@ -11,6 +10,7 @@ from daybook.api.clock import now
 from daybook.api.endpoints.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
 from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
 from daybook.api.endpoints.query import QueryEndpoint, service_of
+from daybook.api.endpoints.wait import read_until
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import Moment, moment
@@ -23,12 +23,10 @@ from daybook.api.keys.access import (
     caller_of,
     can_see,
     forbidden,
-    is_key_valid,
-    unknown_key,
 )
 from daybook.api.settings.limits import WAIT_SECONDS_MAX
 from daybook.domain.errors import NotFoundError
-from daybook.domain.jobs.job import JOB, JobStatus
+from daybook.domain.jobs.job import JOB, Job, JobStatus
 from daybook.projections.by_id import one_job
 from daybook.projections.jobs.job_filter import JobCriteria, JobFilter
 from daybook.projections.jobs.job_list import JobPage, read_jobs
@@ -36,10 +34,6 @@ from daybook.projections.time_travel.lists import jobs_as_of
 
 PAGE_DEFAULT = 100
 PAGE_MAX = 1000
-# How often a wait checks for a stop, a revoked key and a disconnected client.
-POLL_SECONDS = 0.5
-# A busy service notifies constantly: limits the rate of reads.
-PAUSE_SECONDS = 0.05
 
 PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Jobs per page at most.")]
 
@@ -104,26 +98,19 @@ async def get_job(query: JobWait, request: Request) -> JobAnswer:
 
     Also answers with the unfinished job when the service stops, and after
     DAYBOOK_WAIT_SECONDS_MAX."""
-    service = service_of(request)
     job_id = read_id(request.path_params["id"])
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + min(query.wait_seconds, request.app.settings.wait_seconds_max)
-    with service.notifier.listener(kinds=frozenset({JOB.name})) as listener:
-        while True:
-            job = await service.read(lambda reader: one_job(reader, job_id))
-            if not is_key_valid(request):
-                raise unknown_key()
-            if job is None or not can_see(request, job):
-                raise NotFoundError("job", job_id)
-            left = deadline - loop.time()
-            if job.finished_at is not None or left <= 0 or await _is_wait_over(request):
-                return {"job": job_json(job)}
-            await asyncio.sleep(min(left, PAUSE_SECONDS))
-            await listener.wait(min(deadline - loop.time(), POLL_SECONDS))
 
+    async def read() -> Job:
+        job = await service_of(request).read(lambda reader: one_job(reader, job_id))
+        if job is None or not can_see(request, job):
+            raise NotFoundError("job", job_id)
+        return job
 
-async def _is_wait_over(request: Request) -> bool:
-    return service_of(request).job_waiters.is_closing or await request.is_disconnected()
+    seconds = min(query.wait_seconds, request.app.settings.wait_seconds_max)
+    job = await read_until(
+        request, read, lambda one: one.finished_at is not None, decider=JOB, seconds=seconds
+    )
+    return {"job": job_json(job)}
 
 
 def require_queue(request: Request, queue: str | None) -> None:

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from daybook.api.http.problems import BadInputError
-from daybook.domain.api_keys.scope import EVERY_KEY, NAMES, NOBODY, Scope, names_of
+from daybook.domain.api_keys.scope import EVERY_KEY, NAMES, NO_SCOPE, Scope, names_of
 from daybook.domain.visibility import UNRESTRICTED, Visibility
 from daybook.eventlog.errors import SetupError
 
@@ -63,7 +63,7 @@ class Caller(Struct, frozen=True, kw_only=True, gc=False):
 # Every client with DAYBOOK_AUTH=open.
 OPEN = Caller(id="open", actor="open", scope=ADMIN, mask=ADMIN.value)
 # A client without a valid key on a public route.
-ANONYMOUS = Caller(id="public", actor="public", scope=NOBODY, mask=0)
+ANONYMOUS = Caller(id="public", actor="public", scope=NO_SCOPE, mask=0)
 
 
 def unknown_key() -> BadInputError:
@@ -107,7 +107,7 @@ def declared_scope(route: BaseRoute) -> Scope:
     given: Any = vars(route).get("needs")
     if given is None:
         given = getattr(getattr(route, "endpoint", None), "scope", None)
-    if not isinstance(given, Scope) or given == NOBODY:
+    if not isinstance(given, Scope) or given == NO_SCOPE:
         raise SetupError(
             f"{route} declares no scope: set one, or PUBLIC, as api/keys/access.py describes."
         )

@@ -1,6 +1,5 @@
 """Operations: pushes accepted for later. Read status and result, retry, cancel."""
 
-import asyncio
 from typing import Annotated, NotRequired, TypedDict
 from uuid import UUID
 
@@ -10,6 +9,7 @@ from starlette.routing import Route
 
 from daybook.api.endpoints.command import RequestContext, WithReason, WriteEndpoint
 from daybook.api.endpoints.query import QueryEndpoint, service_of
+from daybook.api.endpoints.wait import read_until
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import Moment, moment
@@ -19,8 +19,6 @@ from daybook.api.keys.access import (
     CLIENT,
     WORKER,
     can_see,
-    is_key_valid,
-    unknown_key,
 )
 from daybook.api.messages.responses import ReceiptJSON
 from daybook.api.runtime.service import Service
@@ -28,12 +26,10 @@ from daybook.api.settings.limits import WAIT_SECONDS_MAX
 from daybook.domain.errors import NotFoundError
 from daybook.domain.jobs.lane import lane_id
 from daybook.domain.messages.commands import CancelOperation, RetryOperation
-from daybook.domain.messages.operation import Operation, OperationKind, OperationStatus
+from daybook.domain.messages.operation import OPERATION, Operation, OperationKind, OperationStatus
 from daybook.projections.history import read_history
 
 TIMEOUT_MILLISECONDS_MAX = WAIT_SECONDS_MAX * 1000
-POLL_SECONDS = 0.5
-PAUSE_SECONDS = 0.05
 # 1 is the most urgent. Only pushes are deferred.
 PRIORITIES = {OperationKind.PUSH: 5}
 
@@ -68,22 +64,22 @@ class OperationJSON(TypedDict):
 
 async def get_operation(query: Waiting, request: Request) -> OperationJSON:
     """One operation, with its result once it is executed."""
-    service = service_of(request)
     operation_id = read_id(request.path_params["id"])
-    deadline = asyncio.get_running_loop().time() + (query.timeout / 1000 if query.wait else 0)
-    with service.notifier.listener() as listener:
-        while True:
-            operation = await _read(service, operation_id)
-            if not is_key_valid(request):
-                raise unknown_key()
-            if not can_see(request, operation):
-                raise NotFoundError("operation", operation_id)
-            left = deadline - asyncio.get_running_loop().time()
-            if operation.status is not OperationStatus.PENDING or left <= 0:
-                return operation_json(operation)
-            # A busy service notifies constantly: limits the rate of reads.
-            await asyncio.sleep(PAUSE_SECONDS)
-            await listener.wait(min(left, POLL_SECONDS))
+
+    async def read() -> Operation:
+        operation = await _read(service_of(request), operation_id)
+        if not can_see(request, operation):
+            raise NotFoundError("operation", operation_id)
+        return operation
+
+    operation = await read_until(
+        request,
+        read,
+        lambda one: one.status is not OperationStatus.PENDING,
+        decider=OPERATION,
+        seconds=query.timeout / 1000 if query.wait else 0,
+    )
+    return operation_json(operation)
 
 
 def operation_json(operation: Operation) -> OperationJSON:

@@ -20,7 +20,7 @@ from daybook.api.orders.callback_signatures import (
     verify,
 )
 from daybook.api.settings.settings import Settings
-from daybook.domain.api_keys.scope import NOBODY
+from daybook.domain.api_keys.scope import NO_SCOPE
 from daybook.domain.errors import Refusal
 from daybook.domain.orders.claim import CompletedVia
 from daybook.domain.orders.commands import CompleteOrder
@@ -28,7 +28,7 @@ from daybook.domain.orders.order import Order
 
 _log = logging.getLogger("daybook")
 
-CALLBACK = Caller(id="callback", actor="callback", scope=NOBODY, mask=0)
+CALLBACK = Caller(id="callback", actor="callback", scope=NO_SCOPE, mask=0)
 MESSAGE_ID = "daybook.message_id"
 """The key of the verified message id in the ASGI scope."""
 

@@ -132,7 +132,7 @@ class _IndexedReport(Reported, frozen=True, kw_only=True):
 
 
 class _Reports(Wire, frozen=True):
-    """All reports; or, with `completed`, only those that did not complete, each with its index."""
+    """All reports; or, with `completed`, only the unfinished ones, each with its index."""
 
     results: list[_IndexedReport]
     completed: int | None = None

@@ -29,14 +29,14 @@ NAMES: dict[Scope, str] = {
     Scope.CRON: "cron",
 }
 SCOPES = {name: scope for scope, name in NAMES.items()}
-NOBODY = Scope(0)
+NO_SCOPE = Scope(0)
 EVERY_KEY = Scope.CLIENT | Scope.BOT | Scope.WORKER | Scope.STAFF | Scope.AUDITOR | Scope.CRON
 # Scopes that see all restaurants, unless the key is bound to one.
 BROAD = Scope.STAFF | Scope.AUDITOR | Scope.ADMIN
 
 
 def scope_of(names: Iterable[str]) -> Scope:
-    scope = NOBODY
+    scope = NO_SCOPE
     for name in names:
         scope |= SCOPES[name]
     return scope | Scope.CLIENT if Scope.VIP in scope else scope

@@ -1,6 +1,6 @@
 """Web application of the example: receives payment webhooks and serves invoices.
 
-A payment is acknowledged once booking and jobs are committed, whatever the state of the vendors.
+A payment is acknowledged once booking and jobs are committed, even if vendors are unavailable.
 """
 
 import hmac

@@ -53,7 +53,7 @@ async def finished(client: AsyncClient, job_id: UUID) -> JobStatus:
 
 
 async def claim_one(client: AsyncClient, **options: float) -> ClaimedJob:
-    (job,) = await client.claim(["email"], worker_id="me", **options)  # type: ignore[arg-type]
+    (job,) = await client.claim(["email"], worker_id="me", **options)  # type: ignore[arg-type]  # none is a list
     return job
 
 
@@ -131,7 +131,7 @@ async def test_a_cancelled_claim_gives_its_jobs_back(client: AsyncClient) -> Non
         if not waiting.cancelled():
             await client.complete(waiting.result())
     async with asyncio.timeout(10):
-        while [job async for job in client.list(status=JobStatus.PROCESSING)]:  # noqa: ASYNC110
+        while [job async for job in client.list(status=JobStatus.PROCESSING)]:  # noqa: ASYNC110 (polled)
             await asyncio.sleep(0.05)
 
 

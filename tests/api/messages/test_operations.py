@@ -100,6 +100,18 @@ async def test_an_accepted_push_is_recorded_with_its_messages(database: str) -> 
     assert (body["queue"], body["payload"]) == ("mail", 1)
 
 
+async def test_a_wait_for_an_operation_ends_when_the_service_stops(database: str) -> None:
+    async with opened(database, BUSY) as api:
+        await make_busy(api)
+        operation_id = (await push(api, item(1))).json["operationId"]
+        path = f"/api/v1/operations/{operation_id}?wait=true&timeout=20000"
+        waiting = asyncio.create_task(api.get(path))
+        await asyncio.sleep(0.1)
+        api.service.job_waiters.end()
+        async with asyncio.timeout(2):
+            assert (await waiting).json["status"] == "pending"
+
+
 async def test_a_busy_service_accepts_a_push_and_carries_it_out_later(database: str) -> None:
     # S3-02, S3-19, S3-20, S3-37, S3-45, D-46, D-55
     async with opened(database, BUSY) as api:

@@ -72,12 +72,12 @@ function describe(item, bot, index, board) {
   find(".fill", item).style.transform = order === undefined ? "" : "scaleX(1)";
 }
 
-/** Links to the page that restores the bot; the title lists its failures. @param {Element} what @param {Bot} bot */
-function showOutOfService(what, bot) {
+/** Links to the page that restores the bot; the title lists its failures. @param {Element} activity @param {Bot} bot */
+function showOutOfService(activity, bot) {
   const text = "out of service";
-  if (what.textContent === text) return;
+  if (activity.textContent === text) return;
   const title = `${bot.failures} failures in a row. ${bot.errors.at(-1) ?? ""}`;
-  what.replaceChildren(element("a", { href: `/ops#item/${bot.id}`, title }, text));
+  activity.replaceChildren(element("a", { href: `/ops#item/${bot.id}`, title }, text));
 }
 
 /** @param {boolean} isCooking @param {Bot} bot @param {import("./evolve.js").Order} [order] */
